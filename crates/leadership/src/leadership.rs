@@ -69,6 +69,11 @@ impl Leadership {
         self.0.borrow().leader.clone()
     }
 
+    /// Whether both are the same.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Whether a term was begun that nobody has ended, be it overdue or not.
     pub(crate) fn has_term(&self) -> bool {
         self.0.borrow().term.is_some()

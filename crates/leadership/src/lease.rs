@@ -5,6 +5,7 @@
 //! `retry_period` instead.
 
 pub(crate) mod candidate;
+pub(crate) mod object;
 mod spread;
 mod timing;
 
@@ -16,7 +17,6 @@ use std::time::Duration;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
-use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::PostParams;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
@@ -27,6 +27,7 @@ pub use spread::LeaseSpread;
 pub use timing::LeaseTiming;
 
 use candidate::{Candidate, Command, Failure, Standing};
+use object::Lease;
 
 use crate::clock;
 use crate::leadership::Seat;

@@ -125,6 +125,12 @@ impl Shards {
         &self.0.shards[shard].leadership
     }
 
+    /// The shard that the current task works for, if it was begun in a term of one of these.
+    pub fn of_this_task(&self) -> Option<usize> {
+        let (leadership, _) = Leadership::of_this_task()?;
+        self.0.shards.iter().position(|it| it.leadership.is(&leadership))
+    }
+
     /// Whether work on a shard may begin.
     pub fn is_open(&self, shard: usize) -> bool {
         let it = &self.0.shards[shard];
@@ -158,7 +164,7 @@ impl Shards {
         self.0.shards.iter().enumerate().filter_map(held).collect()
     }
 
-    /// Resolves whenever the term of a shard has begun or ended.
+    /// Resolves whenever the term of a shard has begun or ended. Whoever has seen that, and reads the count then, finds it counted.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.0.changes.subscribe()
     }
@@ -240,22 +246,20 @@ impl ShardSeats {
     pub fn lead(&self, shard: usize, term: Term, deadline: Instant) {
         let it = &self.shards.0.shards[shard];
         let is_new = it.leadership.term().is_none_or(|known| known.number != term.number);
-        if is_new {
-            let (running, since) = (it.work.borrow().running, Some(Timestamp::now()));
-            it.work.send_replace(Work { running, is_draining: false, since });
+        if !is_new {
+            return self.seats[shard].lead(term, deadline);
         }
-        self.seats[shard].lead(term, deadline);
-        if is_new {
-            self.changed();
-        }
+        let since = Some(Timestamp::now());
+        // Work of the term before may end in this moment, so its count is left alone.
+        it.work.send_modify(|work| (work.is_draining, work.since) = (false, since));
+        self.change(|| self.seats[shard].lead(term, deadline));
     }
 
     /// This replica does not hold a shard; perhaps another one does.
     pub fn follow(&self, shard: usize, holder: Option<Arc<str>>) {
-        let had_term = self.shards.leadership(shard).has_term();
-        self.seats[shard].follow(holder);
-        if had_term {
-            self.changed();
+        match self.shards.leadership(shard).has_term() {
+            true => self.change(|| self.seats[shard].follow(holder)),
+            false => self.seats[shard].follow(holder),
         }
     }
 
@@ -276,8 +280,12 @@ impl ShardSeats {
         }
     }
 
-    fn changed(&self) {
-        self.shards.0.changes.send_modify(|changes| *changes = changes.wrapping_add(1));
+    /// Begins or ends a term, and counts it. Nobody reads the count between the two, so whoever has seen the term finds it counted.
+    fn change(&self, act: impl FnOnce()) {
+        self.shards.0.changes.send_modify(|changes| {
+            act();
+            *changes = changes.wrapping_add(1);
+        });
     }
 }
 
@@ -343,5 +351,46 @@ mod tests {
         assert_eq!(shards.held().iter().map(|held| (held.shard, held.term)).collect::<Vec<_>>(), [(1, 5)]);
         drop(seats);
         assert!(shards.begin(1).is_none() && shards.held().is_empty());
+    }
+
+    /// Whoever sees a term finds it counted: what is complete for a count is complete for all terms that were visible.
+    #[test]
+    fn a_term_is_counted_when_it_is_seen() {
+        const TERMS: u64 = 20_000;
+        let (shards, seats) = Shards::vacant(1, "web-0", 0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                (1..=TERMS).for_each(|number| lead(&seats, 0, number));
+            });
+            let changes = shards.changes();
+            let mut seen = 0;
+            while seen < TERMS {
+                seen = shards.leadership(0).term().map_or(0, |term| term.number);
+                let counted = *changes.borrow();
+                assert!(counted >= seen, "term {seen} is seen, and {counted} are counted");
+            }
+        });
+    }
+
+    /// Work that begins and ends while a term begins is neither forgotten nor counted twice.
+    #[tokio::test]
+    async fn work_is_counted_while_terms_begin() {
+        const TERMS: u64 = 100_000;
+        let (shards, seats) = Shards::vacant(1, "web-0", 0);
+        std::thread::scope(|scope| {
+            let worker = scope.spawn(|| {
+                while shards.leadership(0).term().is_none_or(|term| term.number < TERMS) {
+                    drop(shards.begin(0));
+                }
+            });
+            for number in 1..=TERMS {
+                lead(&seats, 0, number);
+                if worker.is_finished() {
+                    break;
+                }
+            }
+        });
+        let drained = tokio::time::timeout(Duration::from_secs(10), seats.drain(0)).await;
+        assert!(drained.is_ok(), "{:?}", shards.0.shards[0].work.borrow());
     }
 }

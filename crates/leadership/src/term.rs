@@ -8,7 +8,8 @@ use crate::leadership::Leadership;
 /// One period in which one instance leads.
 ///
 /// Its number only grows from leader to leader, so that of two terms the later one is known. When an instance loses the lead and
-/// wins it again, that is another term with another number.
+/// wins it again, that is another term with another number. Only if somebody writes the largest number there is into a Lease by hand,
+/// the count begins anew, with the seconds since 2020.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Term {
     /// Which term it is: greater than that of every term before it.

@@ -57,7 +57,7 @@ pub struct RaftConfig {
     namespace: Option<String>,
     port: u16,
     bind_address: Option<IpAddr>,
-    peers: Option<BTreeMap<u64, String>>,
+    peers: Option<Vec<(u64, String)>>,
     pub(crate) tls_dir: Option<PathBuf>,
     pub(crate) certificates: Option<MemberCertificates>,
     tls_name: Option<String>,
@@ -315,7 +315,8 @@ impl RaftConfig {
         &self,
         environment: impl Fn(&str) -> Option<String>,
     ) -> Result<Option<BTreeMap<u64, String>>, RaftStartError> {
-        Ok(environment(PEERS_VARIABLE).map(|text| parse_peers(&text)).transpose()?.or(self.peers.clone()))
+        let listed = environment(PEERS_VARIABLE).map(|text| parse_peers(&text)).transpose()?.or(self.peers.clone());
+        listed.map(distinct).transpose()
     }
 
     /// The name of the Service in DNS.
@@ -415,7 +416,7 @@ pub(crate) fn parse_pod_name(name: &str) -> Option<(&str, u64)> {
 }
 
 /// `0=127.0.0.1:7000,1=127.0.0.1:7001`
-fn parse_peers(text: &str) -> Result<BTreeMap<u64, String>, RaftStartError> {
+fn parse_peers(text: &str) -> Result<Vec<(u64, String)>, RaftStartError> {
     let parse = |item: &str| {
         let (ordinal, address) = item.split_once('=')?;
         Some((ordinal.trim().parse().ok()?, address.trim().to_owned()))
@@ -430,6 +431,23 @@ fn parse_peers(text: &str) -> Result<BTreeMap<u64, String>, RaftStartError> {
             })
         })
         .collect()
+}
+
+/// A list in which every member and every address is once. Of two members with one ordinal, only one could ever be found.
+fn distinct(peers: Vec<(u64, String)>) -> Result<BTreeMap<u64, String>, RaftStartError> {
+    let wrong =
+        |why: String| Err(RaftStartError::Config(format!("the list of peers has {why}; name each member once")));
+    let mut listed: BTreeMap<u64, String> = BTreeMap::new();
+    for (ordinal, address) in peers {
+        if let Some(known) = listed.get(&ordinal) {
+            return wrong(format!("the member {ordinal} twice, at {known} and at {address}"));
+        }
+        if let Some((known, _)) = listed.iter().find(|(_, known)| **known == address) {
+            return wrong(format!("{address} twice, for the members {known} and {ordinal}"));
+        }
+        listed.insert(ordinal, address);
+    }
+    Ok(listed)
 }
 
 fn check_address(address: &str) -> Result<(&str, u16), RaftStartError> {
@@ -529,6 +547,12 @@ mod tests {
         check(config().node_id(0), &bare, Err("the address \"::1:9001\" of a member has to be a host and a port"));
         check(config().node_id(0), &[("KONVERGE_RAFT_PEERS", "127.0.0.1:9000")], Err("it has to be like 0="));
         check(RaftConfig::new("c").node_id(0).peers([(0, "7000")]), &[], Err("has to be a host and a port"));
+        let twice = [("KONVERGE_RAFT_PEERS", "0=127.0.0.1:9000,1=node-b:9001,0=node-c:9000")];
+        check(config().node_id(0), &twice, Err("has the member 0 twice, at 127.0.0.1:9000 and at node-c:9000"));
+        let same = [("KONVERGE_RAFT_PEERS", "0=127.0.0.1:9000,1=127.0.0.1:9000")];
+        check(config().node_id(0), &same, Err("has 127.0.0.1:9000 twice, for the members 0 and 1"));
+        let listed = RaftConfig::new("c").node_id(0).peers([(0, "a:1"), (1, "b:1"), (1, "c:1")]);
+        check(listed, &[], Err("has the member 1 twice"));
     }
 
     #[test]

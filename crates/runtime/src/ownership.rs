@@ -52,8 +52,8 @@ impl ReadShards {
         Self((0..count).map(|_| AtomicU64::new(UNREAD)).collect())
     }
 
-    pub(crate) fn set(&self, shard: usize, term: Option<u64>) {
-        self.0[shard].store(term.unwrap_or(UNREAD), Ordering::Release);
+    pub(crate) fn set(&self, shard: usize, term: u64) {
+        self.0[shard].store(term, Ordering::Release);
     }
 
     fn has(&self, shard: usize, term: u64) -> bool {

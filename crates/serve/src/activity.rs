@@ -19,6 +19,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use crate::deadlines::{Deadlines, Verdict};
+use crate::eviction::Unused;
 use crate::limits::Limits;
 use crate::unread::{LOOK_AGAIN, Unread};
 
@@ -43,9 +44,9 @@ impl Activity {
         self.unread.clone()
     }
 
-    /// Since when the connection is open without a request, if it can be closed for another one.
-    pub(crate) fn idle_since(&self) -> Option<Instant> {
-        self.deadlines.lock().0.idle_since()
+    /// Whether nobody uses the connection, so that it can be closed for another one.
+    pub(crate) fn unused(&self) -> Option<Unused> {
+        self.deadlines.lock().0.unused()
     }
 
     /// Closes the connection in favour of another one, unless a request came in the meantime.
@@ -58,6 +59,13 @@ impl Activity {
             waker.wake();
         }
         evicted
+    }
+
+    /// Ready when the connection is to be closed in favour of another one; for a handshake, which has no other deadlines here.
+    pub(crate) fn poll_evicted(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let (deadlines, waker) = &mut *self.deadlines.lock();
+        *waker = Some(cx.waker().clone());
+        if deadlines.is_evicted() { Poll::Ready(()) } else { Poll::Pending }
     }
 
     /// Counts a request until the guard is dropped.

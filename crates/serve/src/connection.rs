@@ -140,6 +140,7 @@ pub(crate) async fn run<S, B>(
         outcome = handshake => outcome,
         // Nothing was asked yet, so nothing is lost.
         _ = stage.wait_for(|stage| *stage != Stage::Serving) => return,
+        () = poll_fn(|cx| activity.poll_evicted(cx)) => return,
     };
     match outcome {
         Ok(Some(Opened::Tls(tls))) => {

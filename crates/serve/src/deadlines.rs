@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::eviction::Unused;
 use crate::http2_frames::Frames;
 use crate::limits::Limits;
 
@@ -20,7 +21,10 @@ use crate::limits::Limits;
 pub(crate) struct Deadlines {
     limits: Limits,
     phase: Phase,
+    accepted: Instant,
     requests: usize,
+    /// Whether any request was answered.
+    is_served: bool,
     frames: Frames,
     /// When the half-sent HTTP/2 frame or header block began.
     frame_since: Option<Instant>,
@@ -78,7 +82,9 @@ impl Deadlines {
         Deadlines {
             limits,
             phase: Phase::Opening(now),
+            accepted: now,
             requests: 0,
+            is_served: false,
             frames: Frames::new(),
             frame_since: None,
             blocked_since: None,
@@ -99,8 +105,10 @@ impl Deadlines {
 
     /// The server announces that it closes the connection. A request that was already on its way is still answered.
     pub(crate) fn closing(&mut self, now: Instant) {
-        if let Phase::Idle(_) = self.phase {
-            self.phase = Phase::Closing(now);
+        match self.phase {
+            Phase::Idle(_) => self.phase = Phase::Closing(now),
+            Phase::Opening(_) if self.evicted => self.phase = Phase::Closing(now),
+            _ => {}
         }
     }
 
@@ -142,19 +150,27 @@ impl Deadlines {
         }
     }
 
-    /// Since when there is nothing to do, unless the connection is being closed already.
-    pub(crate) fn idle_since(&self) -> Option<Instant> {
+    /// Whether nobody uses the connection; none also if it is being closed already.
+    pub(crate) fn unused(&self) -> Option<Unused> {
         match self.phase {
-            Phase::Idle(since) if !self.evicted && self.blocked_since.is_none() => Some(since),
-            _ => None,
+            _ if self.evicted => None,
+            Phase::Opening(_) => Some(Unused::Newcomer(self.accepted)),
+            Phase::Idle(_) if !self.is_served => Some(Unused::Newcomer(self.accepted)),
+            Phase::Idle(since) if self.blocked_since.is_none() => Some(Unused::Idle(since)),
+            Phase::Idle(_) | Phase::Header(_) | Phase::Busy | Phase::Closing(_) => None,
         }
     }
 
-    /// The time of an idle connection is over. False if it is not idle.
+    /// The time of a connection that nobody uses is over. False if somebody does.
     pub(crate) fn evict(&mut self) -> bool {
-        let idle = self.idle_since().is_some();
-        self.evicted |= idle;
-        idle
+        let unused = self.unused().is_some();
+        self.evicted |= unused;
+        unused
+    }
+
+    /// Whether the connection is to be closed in favour of another one.
+    pub(crate) fn is_evicted(&self) -> bool {
+        self.evicted
     }
 
     /// A request's head is complete.
@@ -167,6 +183,7 @@ impl Deadlines {
     /// A response is complete or given up.
     pub(crate) fn request_ended(&mut self, now: Instant) {
         self.requests -= 1;
+        self.is_served = true;
         if self.requests == 0 {
             self.phase = Phase::Idle(now);
         }
@@ -201,6 +218,7 @@ impl Deadlines {
             return Some((self.window_since, Verdict::Flood));
         }
         let phase = match self.phase {
+            Phase::Opening(since) if self.evicted => Some((since, Verdict::Idle)),
             Phase::Opening(since) | Phase::Header(since) => Some((since + self.limits.header, Verdict::Header)),
             Phase::Idle(since) if self.evicted => Some((since, Verdict::Idle)),
             Phase::Idle(since) => Some((since + self.limits.idle, Verdict::Idle)),
@@ -310,7 +328,11 @@ mod tests {
     fn evictions() {
         check("of an idle connection", &[Began, Ended(5), Evicted(true)], Some((5, Verdict::Idle)));
         check("not twice", &[Began, Ended(5), Evicted(true), Evicted(false)], Some((5, Verdict::Idle)));
-        check("not of a new one", &[Evicted(false)], Some((10, Verdict::Header)));
+        check("of a new one", &[Evicted(true), Evicted(false)], Some((0, Verdict::Idle)));
+        check("of one with half a head", &[Read(2, b"GET"), Evicted(true)], Some((0, Verdict::Idle)));
+        check("of one with HTTP/2 and no request", &[Read(2, PREFACE), Evicted(true)], Some((0, Verdict::Idle)));
+        check("announced to a new one", &[Evicted(true), Closing(3)], Some((4, Verdict::Idle)));
+        check("announced to a new one that asks after all", &[Evicted(true), Closing(3), Began], None);
         check("not of one that is used", &[Began, Evicted(false)], None);
         check(
             "not while a request arrives",

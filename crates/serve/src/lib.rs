@@ -54,6 +54,7 @@ mod server;
 mod activity;
 mod connection;
 mod deadlines;
+mod eviction;
 mod exchange;
 mod http2_frames;
 mod streams;

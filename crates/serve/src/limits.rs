@@ -7,8 +7,8 @@ use std::time::Duration;
 /// The defaults suit an API server whose longest answers are watches that may be silent for minutes.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Connections at one time. When all are taken, those that have been idle longest are closed for new ones; if none is idle,
-    /// more wait in the kernel's queue until one ends. 10,000 idle HTTP/1.1 connections cost
+    /// Connections at one time. When all are taken, those that never asked for anything are closed for new ones, then those
+    /// that have been idle longest; if all are used, more wait in the kernel's queue until one ends. 10,000 idle HTTP/1.1 connections cost
     /// about 200 MB with TLS, which a server for that many clients has.
     pub connections: usize,
     /// From the accepted connection to the end of the TLS handshake. Go's server uses its header timeout here too.

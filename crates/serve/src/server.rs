@@ -21,6 +21,7 @@ use crate::bind::{Listener, Tls};
 use crate::certificates::{Certificates, Renewal};
 use crate::connection::{self, Open, Security, Shared, Stage};
 use crate::counters::{Counters, count};
+use crate::eviction;
 use crate::exchange::RequestBody;
 use crate::unread::Unread;
 
@@ -160,7 +161,7 @@ where
                         warned_at = Some(Instant::now());
                         tracing::warn!(
                             limit = shared.limits.connections,
-                            "all connections are taken; idle ones are closed for new ones, and if none is idle, new ones wait"
+                            "all connections are taken; unused ones are closed for new ones, and if all are used, new ones wait"
                         );
                     }
                     connections.evict(&shared);
@@ -219,13 +220,12 @@ impl Connections {
         Some(ended.map(drop))
     }
 
-    /// Closes the connections that have been idle longest, so that others find room.
+    /// Closes connections that nobody uses, so that others find room.
     fn evict<S>(&self, shared: &Shared<S>) {
-        let idle = self.activities.values().filter_map(|activity| Some((activity.idle_since()?, activity)));
-        let mut idle: Vec<_> = idle.collect();
-        idle.sort_unstable_by_key(|(since, _)| *since);
-        let wanted = (shared.limits.connections / EVICTED_PART).max(1);
-        for (_, activity) in idle.iter().take(wanted) {
+        let unused = self.activities.values().filter_map(|activity| Some((activity.unused()?, activity)));
+        let limit = shared.limits.connections;
+        let wanted = (limit / EVICTED_PART).max(1);
+        for activity in eviction::order(unused, limit, Instant::now()).into_iter().take(wanted) {
             if activity.evict() {
                 count(&shared.counters.evicted);
             }

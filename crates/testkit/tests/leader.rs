@@ -170,3 +170,34 @@ fn the_role_of_the_election_is_printed() {
     assert_eq!(leases["resources"][0], "leases");
     assert_eq!(settings.lease_name(), "shop-lock");
 }
+
+/// Whoever may write the Lease may write anything into it that the server takes. Nothing of it keeps the operator from leading.
+#[tokio::test(start_paused = true)]
+async fn what_others_write_into_the_lease_stops_nobody() -> Result<()> {
+    let (late, largest) = ("9999-12-31T23:59:59.000000Z", i32::MAX);
+    let check = async |what: &str, spec: serde_json::Value, within: Duration| -> Result<()> {
+        let metadata = serde_json::json!({"name": "konverge-lock", "namespace": "default"});
+        let lease = serde_json::json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec,
+        });
+        let fake = Fake::new().with(lamp("l")).with(lease);
+        let (instance, began) = (Instance::default(), Instant::now());
+        let running = fake.run(instance.operator("first"));
+        while instance.reconciles() == 0 {
+            assert!(began.elapsed() < within, "{what}: it does not lead");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        running.stop().await
+    };
+    let soon = Duration::from_secs(20);
+    let timed = |who: &str, at: &str| serde_json::json!({"holderIdentity": who, "acquireTime": at, "renewTime": at});
+    check("a holder and times that are too late", timed("gone", late), soon).await?;
+    check("times that are too late", timed("", late), soon).await?;
+    let numbers = serde_json::json!({"leaseTransitions": largest, "leaseDurationSeconds": largest});
+    check("the largest numbers", numbers, soon).await?;
+    let held = serde_json::json!({"holderIdentity": "gone", "leaseDurationSeconds": largest});
+    check("a holder for 68 years", held, Duration::from_secs(3700)).await?;
+    let strategy = serde_json::json!({"strategy": "OldestEmulationVersion", "preferredHolder": "other"});
+    check("a strategy", strategy, soon).await?;
+    check("nothing", serde_json::json!({}), soon).await
+}

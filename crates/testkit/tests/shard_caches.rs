@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use konverge::prelude::*;
 use konverge::{HeldShard, Metrics, ShardCache};
-use konverge_testkit::{Fake, Running};
+use konverge_testkit::{Fake, Running, Verb};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -225,4 +226,80 @@ async fn objects_of_other_parts_are_there_for_whoever_reads_them() -> Result<()>
         assert_eq!((other, all), (true, OBJECTS), "{lamp}");
     }
     Ok(())
+}
+
+/// A second kind of children, and whether reconciles read it.
+fn with_secrets(fake: &Fake, reads: &Arc<AtomicBool>) -> (Running, Arc<Mutex<Vec<HeldShard>>>) {
+    let (held, reads) = (Arc::new(Mutex::new(Vec::new())), reads.clone());
+    let told = held.clone();
+    let operator = Operator::<Lamp>::new()
+        .reconcile(move |ctx: Context<Lamp>| {
+            let reads = reads.load(Ordering::Relaxed);
+            async move {
+                let watts = ctx.resource().spec.watts.to_string();
+                ctx.apply(ConfigMap::new(ctx.name()).data("watts", &watts)).await?;
+                if reads {
+                    ctx.apply(Secret::new(ctx.name()).data("watts", watts)).await?;
+                }
+                Ok(Action::await_change())
+            }
+        })
+        .owns::<ConfigMap>()
+        .owns::<Secret>()
+        .shards(SHARDS)
+        .configure(|settings| settings.shard_cache = ShardCache::Own)
+        .on_shards(move |held| *told.lock() = held.to_vec());
+    (fake.run(operator), held)
+}
+
+/// Two instances with a Secret for each lamp; the second one dies, and the first one has all shards.
+async fn takes_all(fake: &Fake, reads: &Arc<AtomicBool>, before_death: impl FnOnce(&Fake)) -> Running {
+    let [(first, held), (second, _)] = [(); 2].map(|()| with_secrets(fake, reads));
+    wait("both have a part", async || held.lock().len() == SHARDS / 2).await;
+    wait("all are reconciled", async || {
+        are_converged(fake).await && fake.list::<Secret>().await.is_ok_and(|secrets| secrets.len() == OBJECTS)
+    })
+    .await;
+    before_death(fake);
+    drop(second);
+    wait("the first one has all shards", async || held.lock().len() == SHARDS).await;
+    first
+}
+
+/// A kind of children that cannot be listed holds up only reconciles that read it.
+#[tokio::test(start_paused = true)]
+async fn shards_that_come_do_not_wait_for_a_kind_that_nobody_reads() -> Result<()> {
+    let (fake, reads) = (lamps(), Arc::new(AtomicBool::new(true)));
+    let first = takes_all(&fake, &reads, |fake| {
+        reads.store(false, Ordering::Relaxed);
+        fake.when::<Secret>(Verb::List).fail(500);
+    })
+    .await;
+    for number in 0..OBJECTS {
+        fake.edit(&format!("lamp-{number}"), |lamp: &mut Lamp| lamp.spec.watts = 60).await?;
+    }
+    wait("all are like their lamps", async || are_converged(&fake).await).await;
+    first.stop().await
+}
+
+/// While the objects of a shard that came are read, reconciles of the others go on.
+#[tokio::test(start_paused = true)]
+async fn shards_that_are_here_do_not_wait_for_one_that_comes() -> Result<()> {
+    let (fake, reads) = (lamps(), Arc::new(AtomicBool::new(true)));
+    let slow = Duration::from_secs(25);
+    let first = takes_all(&fake, &reads, |fake| fake.when::<ConfigMap>(Verb::List).delay(slow)).await;
+    let began = Instant::now();
+    for number in 0..OBJECTS {
+        fake.edit(&format!("lamp-{number}"), |lamp: &mut Lamp| lamp.spec.watts = 60).await?;
+    }
+    let changed = async || {
+        let maps = fake.list::<ConfigMap>().await.unwrap_or_default();
+        maps.iter().filter(|map| map.inner().data.as_ref().is_some_and(|data| data["watts"] == "60")).count()
+    };
+    while changed().await < OBJECTS / 4 {
+        assert!(began.elapsed() < slow / 2, "reconciles of shards that were here wait: {} did not", changed().await);
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    wait("all are like their lamps", async || are_converged(&fake).await).await;
+    first.stop().await
 }

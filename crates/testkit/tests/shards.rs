@@ -288,6 +288,29 @@ async fn instances_with_another_number_of_shards_wait_for_the_others() -> Result
     Ok(())
 }
 
+/// Whoever may write the Leases may write anything into them that the server takes. Shards move all the same.
+#[tokio::test(start_paused = true)]
+async fn what_others_write_into_the_leases_stops_no_shard() -> Result<()> {
+    let lease = |name: &str, holder: &str| {
+        let late = "9999-12-31T23:59:59.000000Z";
+        let labels = serde_json::json!({"konverge.dev/shards-of": "konverge"});
+        serde_json::json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": name, "namespace": "default", "labels": labels},
+            "spec": {"holderIdentity": holder, "acquireTime": late, "renewTime": late, "leaseTransitions": i32::MAX},
+        })
+    };
+    let (fake, diary) = (lamps(OBJECTS), Diary::default());
+    let fake = fake.with(lease("konverge-shard-3-of-8", "gone")).with(lease("konverge-replica-0", "gone"));
+    let [mut a, mut b, c] = three(&fake, &diary).await;
+    a.stops().await?;
+    b.dies();
+    diary.wait("the last one has everything", |diary| diary.of("c").len() == OBJECTS).await;
+    assert_eq!(c.held(), SHARDS);
+    diary.check();
+    Ok(())
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_background_task_runs_on_one_instance() -> Result<()> {
     let (fake, diary) = (lamps(3), Diary::default());

@@ -10,10 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use tokio::time::Instant;
 
+use super::object::{Lease, LeaseSpec, LeaseTime, duration, holder, is_last, next_number, number, version};
 use super::timing::LeaseTiming;
 
 /// How many renewals may be unanswered at the same time. The second is sent when half of the time is over, because the connection of
@@ -170,7 +169,8 @@ impl Candidate {
             Some(known) if known == version(&lease) => {}
             _ => self.is_stale = false,
         }
-        self.highest = self.highest.max(number(&lease));
+        // The count of terms has begun anew if there could be no greater number.
+        self.highest = if is_last(self.highest) { number(&lease) } else { self.highest.max(number(&lease)) };
         // A leader only renews. Its own name in another term is another process with the same identity.
         let is_mine = holder(&lease) == Some(&self.identity);
         self.held = self.held.filter(|held| is_mine && held.number == number(&lease));
@@ -233,15 +233,14 @@ impl Candidate {
                 let number = number(&lease);
                 self.saw(Some(lease), now);
                 let is_mine = self.lease().is_some_and(|seen| is_of(seen, &self.identity, number));
-                let is_acquired = self.led.is_none_or(|led| led < number) && now < sent + self.timing.renew_deadline;
+                let is_acquired = self.led != Some(number) && now < sent + self.timing.renew_deadline;
                 match &mut self.held {
                     Some(held) => held.renewed = held.renewed.max(sent),
                     None if is_mine && is_acquired => {
                         self.held = Some(Held { number, renewed: sent });
                         self.led = Some(number);
                     }
-                    // The Lease names this candidate, or somebody else by now: what comes next is planned from that. The pause is
-                    // for a Lease whose count of terms cannot grow any more: it is written again and again, and never won.
+                    // The Lease names this candidate, or somebody else by now: what comes next is planned from that.
                     None => self.not_before = Some(now + self.timing.retry_period / 2),
                 }
             }
@@ -279,7 +278,7 @@ impl Candidate {
         let spec = lease.spec.get_or_insert_default();
         spec.holder_identity = Some(String::new());
         spec.lease_duration_seconds = Some(1);
-        (spec.acquire_time, spec.renew_time) = (Some(MicroTime(wall)), Some(MicroTime(wall)));
+        (spec.acquire_time, spec.renew_time) = (Some(wall.into()), Some(wall.into()));
         Some(lease)
     }
 
@@ -356,13 +355,13 @@ impl Candidate {
     fn acquired(&self, mut lease: Lease, wall: Timestamp) -> Lease {
         let is_new = lease.spec.is_none();
         let spec = lease.spec.get_or_insert_default();
-        let transitions = match is_new && self.highest == 0 {
+        let transitions = match is_new && self.highest == 0 && self.led.is_none() {
             // As client-go begins.
             true => 0,
-            false => i32::try_from(self.highest.saturating_add(1)).unwrap_or(i32::MAX),
+            false => next_number(self.highest, self.led, wall),
         };
         spec.lease_transitions = Some(transitions);
-        spec.acquire_time = Some(MicroTime(wall));
+        spec.acquire_time = Some(wall.into());
         self.claimed(spec, wall);
         lease
     }
@@ -376,41 +375,18 @@ impl Candidate {
     /// this machine's clock stands still or is set back.
     fn claimed(&self, spec: &mut LeaseSpec, wall: Timestamp) {
         // Anybody may have written the largest time there is, after which none comes.
-        let least =
-            spec.renew_time.as_ref().and_then(|before| before.0.checked_add(SignedDuration::from_micros(1)).ok());
+        let before = spec.renew_time.as_ref().and_then(LeaseTime::timestamp);
+        let least = before.and_then(|before| before.checked_add(SignedDuration::from_micros(1)).ok());
         let wall = least.map_or(wall, |least| wall.max(least));
         spec.holder_identity = Some(self.identity.to_string());
         spec.lease_duration_seconds = i32::try_from(self.timing.duration.as_secs()).ok();
-        spec.renew_time = Some(MicroTime(wall));
+        spec.renew_time = Some(wall.into());
     }
-}
-
-/// Who holds the Lease; an empty name is nobody.
-pub(crate) fn holder(lease: &Lease) -> Option<&str> {
-    lease.spec.as_ref()?.holder_identity.as_deref().filter(|holder| !holder.is_empty())
 }
 
 /// Whether the Lease is in this term of this holder.
 fn is_of(lease: &Lease, identity: &str, term: u64) -> bool {
     holder(lease) == Some(identity) && number(lease) == term
-}
-
-/// Which term the Lease is in.
-pub(crate) fn number(lease: &Lease) -> u64 {
-    let transitions = lease.spec.as_ref().and_then(|spec| spec.lease_transitions);
-    u64::try_from(transitions.unwrap_or_default()).unwrap_or_default()
-}
-
-/// For how long the holder has it after each renewal.
-pub(crate) fn duration(lease: &Lease, timing: &LeaseTiming) -> Duration {
-    let seconds = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
-    let stated = seconds.and_then(|seconds| u64::try_from(seconds).ok()).filter(|seconds| *seconds > 0);
-    stated.map_or(timing.duration, Duration::from_secs)
-}
-
-/// Resource versions of one kind are ordered numbers. What is no number is taken as it comes.
-pub(crate) fn version(lease: &Lease) -> u64 {
-    lease.metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -11,7 +11,6 @@ use std::time::Duration;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{Stream, StreamExt};
 use jiff::Timestamp;
-use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
@@ -24,6 +23,7 @@ use super::{ShardSeats, ShardsStatus};
 use crate::clock;
 use crate::lease::LeaseTiming;
 use crate::lease::candidate::Failure;
+use crate::lease::object::Lease;
 use crate::term::Term;
 
 /// How long a replica waits for its caches before it takes shards. A kind that is not installed must not keep the others waiting for ever.

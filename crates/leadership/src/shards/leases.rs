@@ -9,11 +9,9 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 use super::fnv1a;
-use crate::lease::candidate::{holder, number};
+use crate::lease::object::{Lease, holder, next_number, number};
 
 /// The label of all these Leases; its value is the group. They are watched by it.
 const GROUP_LABEL: &str = "konverge.dev/shards-of";
@@ -121,10 +119,10 @@ impl Group {
     /// The Lease of all replicas, with as many shards as this group has. It changes with each replica that comes, so that whoever wants
     /// another number notices.
     pub(super) fn counted(&self, known: Option<&Lease>, identity: &str, wall: Timestamp) -> Lease {
-        let mut lease = self.next_of(known, self.count_name());
+        let mut lease = self.next_of(known, self.count_name(), wall);
         let spec = lease.spec.get_or_insert_default();
         spec.holder_identity = Some(identity.to_owned());
-        spec.acquire_time = Some(MicroTime(wall));
+        spec.acquire_time = Some(wall.into());
         self.annotate(&mut lease, COUNT, self.count.to_string());
         lease
     }
@@ -137,20 +135,20 @@ impl Group {
         membership: &Membership,
         wall: Timestamp,
     ) -> Lease {
-        let mut lease = self.next_of(known, self.shard_name(shard));
+        let mut lease = self.next_of(known, self.shard_name(shard), wall);
         let spec = lease.spec.get_or_insert_default();
         spec.holder_identity = Some(membership.identity.to_string());
-        spec.acquire_time = Some(MicroTime(wall));
+        spec.acquire_time = Some(wall.into());
         self.annotate(&mut lease, MEMBERSHIP, membership.number.to_string());
         lease
     }
 
     /// A Lease with the number after the known one.
-    fn next_of(&self, known: Option<&Lease>, name: String) -> Lease {
+    fn next_of(&self, known: Option<&Lease>, name: String, wall: Timestamp) -> Lease {
         let mut lease = known.cloned().unwrap_or_default();
-        let next = known.map_or(0, |known| number(known).saturating_add(1));
+        let next = known.map_or(0, |known| next_number(number(known), None, wall));
         lease.metadata.name = Some(name);
-        lease.spec.get_or_insert_default().lease_transitions = Some(i32::try_from(next).unwrap_or(i32::MAX));
+        lease.spec.get_or_insert_default().lease_transitions = Some(next);
         lease
     }
 

@@ -14,7 +14,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::coordination::v1::Lease;
 use tokio::time::Instant;
 
 use super::balance::{Load, plan};
@@ -22,7 +21,8 @@ use super::claim::Claim;
 use super::leases::{Group, Membership, Record, released};
 use super::view::{Holder, Seen, View};
 use crate::lease::LeaseTiming;
-use crate::lease::candidate::{Candidate, Command as LeaseCommand, Failure, Standing, number, version};
+use crate::lease::candidate::{Candidate, Command as LeaseCommand, Failure, Standing};
+use crate::lease::object::{Lease, next_number, number, version};
 
 /// How many shards are taken at the same time. A replica that starts alone takes all of them, and must not flood the server.
 const MOST_REQUESTS: usize = 16;
@@ -436,7 +436,7 @@ impl Replica {
             return Some(self.ask(Command::Replace(lease)));
         }
         // The number goes on where it was, so that it only grows.
-        let next = deleted.map(|number| i32::try_from(number.saturating_add(1)).unwrap_or(i32::MAX));
+        let next = deleted.map(|number| next_number(number, None, wall));
         let spec = lease.spec.get_or_insert_default();
         spec.lease_transitions = next.or(spec.lease_transitions);
         Some(self.ask(Command::Create(lease)))

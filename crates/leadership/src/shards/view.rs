@@ -8,12 +8,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use k8s_openapi::api::coordination::v1::Lease;
 use tokio::time::Instant;
 
 use super::leases::{Group, Membership, Record};
 use crate::lease::LeaseTiming;
-use crate::lease::candidate::{duration, number, version};
+use crate::lease::object::{Lease, duration, number, version};
 
 /// What is known of the group.
 #[derive(Debug)]

@@ -2,6 +2,8 @@
 //! acknowledged was synced first. The id of the member is in the file as well, so that it goes where the vote goes.
 
 use std::fmt::Debug;
+use std::fs::File;
+use std::io::ErrorKind;
 use std::ops::{Bound, RangeBounds};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,6 +17,9 @@ use crate::member::{LogId, MemberId, Types, Vote};
 
 /// The name of the file.
 const FILE: &str = "raft.redb";
+
+/// What the file is called until it says whose it is. A member that is killed meanwhile leaves no file that looks like its own.
+const NEW_FILE: &str = "raft.redb.new";
 
 /// How values are encoded; a file with another one is refused.
 const FORMAT: u64 = 1;
@@ -48,6 +53,11 @@ pub(crate) enum OpenError {
          the file if this instance is to begin anew", path.display()
     )]
     Other { path: PathBuf, ordinal: u64, cluster: String },
+    #[error(
+        "{} is empty, so what this member has voted for and written is lost; restore the file, or remove it, and this instance joins \
+         as a new member", path.display()
+    )]
+    Empty { path: PathBuf },
     #[error("{} has the format {found}, which this version does not know", path.display())]
     Format { path: PathBuf, found: u64 },
 }
@@ -58,27 +68,24 @@ impl Disk {
         std::fs::create_dir_all(directory)
             .map_err(|source| OpenError::Directory { path: directory.to_owned(), source })?;
         let path = directory.join(FILE);
+        let unusable = |source| OpenError::Open { path: path.clone(), source: Box::new(source) };
+        match std::fs::metadata(&path) {
+            // redb would make a new database of it.
+            Ok(file) if file.len() == 0 => return Err(OpenError::Empty { path }),
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let identity = postcard::to_allocvec(&(FORMAT, new_id, cluster)).unwrap_or_default();
+                make(directory, &path, &identity).map_err(unusable)?;
+            }
+            Err(error) => return Err(unusable(error.into())),
+        }
         let open = || -> Result<(Database, Vec<u8>), redb::Error> {
-            let database = Database::create(&path)?;
-            let write = database.begin_write()?;
-            let identity = {
-                write.open_table(ENTRIES)?;
-                let mut meta = write.open_table(META)?;
-                let known = meta.get(IDENTITY)?.map(|found| found.value().to_vec());
-                match known {
-                    Some(known) => known,
-                    None => {
-                        let new = postcard::to_allocvec(&(FORMAT, new_id, cluster)).unwrap_or_default();
-                        meta.insert(IDENTITY, new.as_slice())?;
-                        new
-                    }
-                }
-            };
-            write.commit()?;
-            Ok((database, identity))
+            let database = Database::open(&path)?;
+            let meta = database.begin_read()?.open_table(META)?;
+            let identity = meta.get(IDENTITY)?.map(|found| found.value().to_vec());
+            Ok((database, identity.unwrap_or_default()))
         };
-        let (database, identity) =
-            open().map_err(|source| OpenError::Open { path: path.clone(), source: Box::new(source) })?;
+        let (database, identity) = open().map_err(unusable)?;
         let (format, id, known): (u64, MemberId, String) = postcard::from_bytes(&identity).unwrap_or_default();
         if format != FORMAT {
             return Err(OpenError::Format { path, found: format });
@@ -118,6 +125,26 @@ impl Disk {
     fn meta(&self, key: &str) -> StorageResult<Option<Vec<u8>>> {
         self.read(|transaction| Ok(transaction.open_table(META)?.get(key)?.map(|found| found.value().to_vec())))
     }
+}
+
+/// Makes the file of a new member, whole or not at all.
+fn make(directory: &Path, path: &Path, identity: &[u8]) -> Result<(), redb::Error> {
+    let new = directory.join(NEW_FILE);
+    if let Err(error) = std::fs::remove_file(&new)
+        && error.kind() != ErrorKind::NotFound
+    {
+        return Err(error.into());
+    }
+    let database = Database::create(&new)?;
+    let write = database.begin_write()?;
+    write.open_table(ENTRIES)?;
+    write.open_table(META)?.insert(IDENTITY, identity)?;
+    write.commit()?;
+    drop(database);
+    std::fs::rename(&new, path)?;
+    // The new name has to survive a loss of power as well.
+    File::open(directory)?.sync_all()?;
+    Ok(())
 }
 
 impl SnapshotStore for Disk {

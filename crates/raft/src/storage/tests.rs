@@ -45,3 +45,21 @@ fn a_file_belongs_to_one_instance_of_one_cluster() {
         assert!(refused.contains("belongs to the member with the ordinal 1 of the cluster \"shop\""), "{refused}");
     }
 }
+
+/// An empty file was a file: whoever takes it for none votes again, under an id that may have voted.
+#[test]
+fn an_empty_file_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = || Disk::open(folder.path(), "shop", new_id(1, 5));
+    let path = folder.path().join("raft.redb");
+    open().map(drop).unwrap();
+    std::fs::File::options().write(true).open(&path).unwrap().set_len(0).unwrap();
+    let refused = open().err().expect("it is refused").to_string();
+    assert!(refused.contains("is empty") && refused.contains("remove it"), "{refused}");
+    // What a member left that was killed while it made its file is no file.
+    std::fs::remove_file(&path).unwrap();
+    std::fs::write(folder.path().join("raft.redb.new"), "half").unwrap();
+    open().map(drop).unwrap();
+    let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().file_name()).collect();
+    assert_eq!(left, ["raft.redb"]);
+}

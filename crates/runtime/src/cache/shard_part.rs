@@ -3,8 +3,10 @@
 //! from the server; when it goes, they become stubs again.
 //!
 //! ```text
-//! a shard comes → what the watch brings of it is kept in full → a list fills the stubs that are left → complete
+//! a shard comes → what the watch brings of it is kept in full → a list fills the stubs that are left → the shard is complete
 //! ```
+//!
+//! Each shard is complete by itself, in its term: reads for one shard do not wait for another that comes.
 //!
 //! No change is lost and nothing comes back that is gone, because a list only fills a stub of just that version. What the list shows in
 //! another version, or what it does not show, is the watch's to bring: it brings every change, and in full from then on.
@@ -63,18 +65,46 @@ pub enum LookUp {
 pub(super) struct Keeper {
     part: ShardPart,
     shards: Shards,
-    /// The count of changes of the shards for which everything is here.
-    complete: channel::Sender<Option<u64>>,
+    progress: channel::Sender<Progress>,
+}
+
+/// What is here of the shards that this instance holds.
+#[derive(Debug)]
+struct Progress {
+    /// For each shard, the term in which everything of it is here.
+    complete: Vec<Option<u64>>,
+    /// Whether the newest list that was to fill stubs failed.
+    is_failing: bool,
 }
 
 impl Keeper {
     pub(super) fn new(part: ShardPart, shards: Option<&Shards>) -> Option<Self> {
         let shards = shards.filter(|_| part != ShardPart::Everything)?.clone();
-        Some(Self { part, shards, complete: channel::Sender::new(None) })
+        let progress = Progress { complete: vec![None; shards.count()], is_failing: false };
+        Some(Self { part, shards, progress: channel::Sender::new(progress) })
+    }
+
+    fn term(&self, shard: usize) -> Option<u64> {
+        self.shards.leadership(shard).term().map(|term| term.number)
     }
 
     fn is_held(&self, uid: &str) -> bool {
-        self.shards.leadership(self.shards.of(uid)).term().is_some()
+        self.term(self.shards.of(uid)).is_some()
+    }
+
+    /// Whether everything of a shard is here, or of all shards if none is given. Nothing is waited for of a shard that is not held.
+    fn is_complete(&self, progress: &Progress, shard: Option<usize>) -> bool {
+        let is_here = |shard: usize| self.term(shard).is_none_or(|term| progress.complete[shard] == Some(term));
+        match shard {
+            Some(shard) => is_here(shard),
+            None => (0..self.shards.count()).all(is_here),
+        }
+    }
+
+    /// Waits until a progress is as wanted.
+    async fn until(&self, is_so: impl Fn(&Progress) -> bool) {
+        // The sender is in `self`, so it is never gone.
+        let _ = self.progress.subscribe().wait_for(is_so).await;
     }
 
     pub(super) fn keeps(&self, object: &Object) -> bool {
@@ -85,6 +115,21 @@ impl Keeper {
                 let mut owners = owners(object).peekable();
                 owners.peek().is_none() || owners.any(|uid| self.is_held(&uid))
             }
+        }
+    }
+
+    /// Notes the shards that an object belongs to, of those that are held.
+    fn note_shards(&self, object: &Object, noted: &mut [bool]) {
+        let mut note = |uid: &str| {
+            let shard = self.shards.of(uid);
+            noted[shard] |= self.term(shard).is_some();
+        };
+        match self.part {
+            ShardPart::OwnObjects => note(object.uid()),
+            // What has no owner belongs to whoever looks for it.
+            ShardPart::OwnChildren if owners(object).next().is_none() => noted.fill(true),
+            ShardPart::OwnChildren => owners(object).for_each(|uid| note(&uid)),
+            ShardPart::Everything => {}
         }
     }
 
@@ -115,18 +160,30 @@ impl Cache {
         }
     }
 
-    /// Whether every object of the shards that this instance holds now is here.
+    /// Whether every object is here that the current task may look for: those of the shard that it works for, or those of all shards
+    /// that this instance holds if it works for none.
     pub fn is_complete(&self) -> bool {
         let Some(keeper) = &self.0.core.keeper else { return true };
-        *keeper.complete.borrow() >= Some(keeper.changes_now())
+        keeper.is_complete(&keeper.progress.borrow(), keeper.shards.of_this_task())
     }
 
-    /// Waits until every object of the shards that this instance holds now is here. For ever, if the first list never succeeds.
+    /// Waits until every object is here that the current task may look for. For ever, if no list succeeds.
     pub async fn complete(&self) {
         let Some(keeper) = &self.0.core.keeper else { return };
-        let now = keeper.changes_now();
-        // The sender is in `self`, so it is never gone.
-        let _ = keeper.complete.subscribe().wait_for(|complete| *complete >= Some(now)).await;
+        let shard = keeper.shards.of_this_task();
+        keeper.until(|progress| keeper.is_complete(progress, shard)).await;
+    }
+
+    /// Waits until every object of a shard is here that this instance holds in this term.
+    pub(crate) async fn has_shard(&self, shard: usize, term: u64) {
+        let Some(keeper) = &self.0.core.keeper else { return };
+        keeper.until(|progress| progress.complete[shard] == Some(term)).await;
+    }
+
+    /// The same, or until it is known that the objects cannot be read now. Whoever looks for one of them waits for it.
+    pub(crate) async fn has_shard_if_readable(&self, shard: usize, term: u64) {
+        let Some(keeper) = &self.0.core.keeper else { return };
+        keeper.until(|progress| progress.complete[shard] == Some(term) || progress.is_failing).await;
     }
 
     /// Every object that is there, as a stub if it belongs to another instance.
@@ -135,40 +192,36 @@ impl Cache {
     }
 }
 
-impl Keeper {
-    fn changes_now(&self) -> u64 {
-        *self.shards.changes().borrow()
-    }
-}
-
 /// Keeps a cache complete while shards come and go; never ends.
 pub(super) async fn keep_complete(core: Arc<Core>, client: Client, settings: WatchSettings) {
     let Some(keeper) = &core.keeper else { return };
     let mut changes = keeper.shards.changes();
+    let mut pause = FIRST_PAUSE;
     loop {
-        let seen = *changes.borrow_and_update();
+        changes.borrow_and_update();
         core.until(|state| state.is_synced()).await;
-        let mut pause = FIRST_PAUSE;
-        while core.settle(keeper) {
-            let kind = &core.target.resource.kind;
-            match fill(&core, keeper, &client, settings.page).await {
-                Ok(filled) => tracing::debug!(kind, filled, "read the objects of shards that came"),
+        let mut is_missing = core.survey(keeper);
+        if is_missing {
+            let (kind, filled) = (&core.target.resource.kind, fill(&core, keeper, &client, settings.page).await);
+            keeper.progress.send_modify(|progress| progress.is_failing = filled.is_err());
+            match filled {
+                Ok(filled) => {
+                    tracing::debug!(kind, filled, "read the objects of shards that came");
+                    is_missing = core.survey(keeper);
+                }
                 Err(error) => {
                     tracing::warn!(kind, %error, ?pause, "cannot read the objects of shards that came; trying again");
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
-                    continue;
                 }
             }
-            if !core.settle(keeper) {
-                break;
-            }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
         }
-        keeper.complete.send_replace(Some(seen));
         // The sender is in the keeper, so it is never gone.
-        let _ = changes.changed().await;
+        if is_missing {
+            let _ = tokio::time::timeout(pause, changes.changed()).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        } else {
+            pause = FIRST_PAUSE;
+            let _ = changes.changed().await;
+        }
     }
 }
 
@@ -230,13 +283,25 @@ impl Core {
         true
     }
 
-    /// Leaves stubs of objects that are not to be kept any more. Whether there are stubs of objects that are to be kept.
-    fn settle(&self, keeper: &Keeper) -> bool {
+    /// Notes which shards are complete. Whether there are stubs of objects that are to be kept.
+    fn survey(&self, keeper: &Keeper) -> bool {
+        // First: what comes into the cache from now on is kept in full in these terms.
+        let terms: Vec<Option<u64>> = (0..keeper.shards.count()).map(|shard| keeper.term(shard)).collect();
+        let missing = self.settle(keeper);
+        keeper.progress.send_modify(|progress| {
+            let shards = terms.into_iter().zip(&missing);
+            progress.complete = shards.map(|(term, is_missing)| term.filter(|_| !is_missing)).collect();
+        });
+        missing.contains(&true)
+    }
+
+    /// Leaves stubs of objects that are not to be kept any more. The shards of which there are stubs although they are held.
+    fn settle(&self, keeper: &Keeper) -> Vec<bool> {
         let kept: Vec<Arc<Object>> = self.state.read().kept().cloned().collect();
-        let mut is_missing = false;
+        let mut missing = vec![false; keeper.shards.count()];
         for object in kept {
             match (object.is_stub(), keeper.keeps(&object)) {
-                (true, true) => is_missing = true,
+                (true, true) => keeper.note_shards(&object, &mut missing),
                 (false, false) => {
                     let stub = Arc::new(keeper.stub(&self.target, &object));
                     let (state, indexed) = self.lock_for(&stub);
@@ -248,7 +313,7 @@ impl Core {
                 (true, false) | (false, true) => {}
             }
         }
-        is_missing
+        missing
     }
 }
 

@@ -1,10 +1,16 @@
 //! A controller that reconciles a part of the objects: those of the shards that this instance holds. In: shards that come and go. Out:
 //! wakeups of all objects of a shard that came, and none for a shard that went.
 //!
+//! Shards come by themselves: each is worked on as soon as its objects are in the caches, whatever others wait for.
+//!
 //! Nothing is lost while a shard moves. A wakeup of an object whose shard is not held, or whose objects are not in the caches yet, is
 //! dropped; so if the shard is taken later, that is after the change was put into the cache, and the shard's objects are woken from there.
 
 use std::sync::Arc;
+
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use konverge_leadership::Term;
 
 use super::{Controller, Ended};
 use crate::cache::Cache;
@@ -38,31 +44,63 @@ impl Controller {
         let shards = &objects.shards;
         let mut changes = shards.changes();
         let mut known = vec![None; shards.count()];
+        // At most one for each shard that is held, because it ends with its term.
+        let mut coming = FuturesUnordered::new();
         loop {
             changes.borrow_and_update();
-            let terms = (0..shards.count()).map(|shard| shards.leadership(shard).term().map(|term| term.number));
-            let terms: Vec<Option<u64>> = terms.collect();
-            let moved = Moved::between(&known, &terms);
-            known = terms;
+            let terms: Vec<Option<Arc<Term>>> =
+                (0..shards.count()).map(|shard| shards.leadership(shard).term()).collect();
+            let numbers: Vec<Option<u64>> = terms.iter().map(|term| term.as_ref().map(|term| term.number)).collect();
+            let moved = Moved::between(&known, &numbers);
+            known = numbers;
             self.forget(objects, &moved).await;
-            if moved.came.contains(&true) {
-                self.completed().await;
-                // Work begins before the wakeups, so that none of them is dropped.
-                let came = |shard: &usize| moved.came[*shard];
-                (0..shards.count()).filter(came).for_each(|shard| objects.read.set(shard, known[shard]));
-                self.wake_those(|object| moved.came[shards.of(object.uid())]).await;
+            let came = terms.into_iter().enumerate().filter(|(shard, _)| moved.came[*shard]);
+            came.filter_map(|(shard, term)| Some((shard, term?))).for_each(|(shard, term)| {
+                coming.push(self.read(objects, shard, term));
+            });
+            // A shard that is read is worked on although others come and go meanwhile.
+            loop {
+                tokio::select! {
+                    // The sender is in `objects`, so it is never gone.
+                    _ = changes.changed() => break,
+                    Some(first) = coming.next() => {
+                        // Those that are read at the same time are woken together, as that looks at all objects.
+                        let more = std::iter::from_fn(|| coming.next().now_or_never().flatten());
+                        let read: Vec<(usize, u64)> = std::iter::once(first).chain(more).flatten().collect();
+                        self.begin_work(objects, &read).await;
+                    }
+                }
             }
-            // The sender is in `objects`, so it is never gone.
-            let _ = changes.changed().await;
         }
     }
 
-    /// Waits until everything of the shards that are held is in the caches: the objects and their children. A cache that was opened later
-    /// and is not filled is waited for by whoever reads it.
-    async fn completed(&self) {
-        let others: Vec<Cache> = self.watched.lock().iter().map(|(cache, _)| cache.clone()).collect();
-        for cache in self.primaries().iter().chain(&others).filter(|cache| cache.is_synced()) {
-            cache.complete().await;
+    /// Waits until everything of a shard is in the caches that can be read: the objects, and their children. A cache that was opened
+    /// later and is not filled is waited for by whoever reads it, and so is one that cannot be read. None if the term is over.
+    async fn read(&self, objects: &ShardedObjects, shard: usize, term: Arc<Term>) -> Option<(usize, u64)> {
+        let over = objects.shards.leadership(shard).ended(&term);
+        let read = async {
+            for cache in self.primaries().iter().filter(|cache| cache.is_synced()) {
+                cache.has_shard(shard, term.number).await;
+            }
+            let others: Vec<Cache> = self.watched.lock().iter().map(|(cache, _)| cache.clone()).collect();
+            for cache in others.iter().filter(|cache| cache.is_synced()) {
+                cache.has_shard_if_readable(shard, term.number).await;
+            }
+        };
+        tokio::select! {
+            () = read => Some((shard, term.number)),
+            () = over => None,
+        }
+    }
+
+    /// Begins the work on shards that are read, each in its term.
+    async fn begin_work(&self, objects: &ShardedObjects, read: &[(usize, u64)]) {
+        // Work begins before the wakeups, so that none of them is dropped.
+        read.iter().for_each(|(shard, term)| objects.read.set(*shard, *term));
+        let mut is_read = vec![false; objects.shards.count()];
+        read.iter().for_each(|(shard, _)| is_read[*shard] = true);
+        if is_read.contains(&true) {
+            self.wake_those(|object| is_read[objects.shards.of(object.uid())]).await;
         }
     }
 

@@ -3,12 +3,13 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use konverge_serve::{Limits, Server};
+use konverge_serve::{BindOptions, Limits, Server, Tls};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use crate::clients::{connect, good_client, http2, http2_text, read_answer, read_to_close, until};
-use crate::service::{State, serve};
+use crate::service::{State, serve, serve_with};
+use crate::tls::trusted;
 
 const GET: &[u8] = b"GET /ok HTTP/1.1\r\nhost: x\r\n\r\n";
 
@@ -114,4 +115,55 @@ async fn slow_clients_make_room_by_being_cut() {
     let counters = server.counters();
     drop(slow);
     until("all gone", || counters.open.load(Ordering::Relaxed) == 0).await;
+}
+
+/// Five clients were served and are idle; then four times as many come as there is room for, and send only `sent`.
+async fn check_newcomers(what: &str, tls: Tls, sent: &[u8]) {
+    let limits = Limits { connections: 40, ..Limits::default() };
+    let (server, _) = serve_with(BindOptions { tls, limits, ..BindOptions::default() });
+    let mut served = Vec::new();
+    for _ in 0..5 {
+        served.push(idle_client(&server).await);
+    }
+    let mut silent = Vec::new();
+    for _ in 0..160 {
+        let mut stream = connect(server.local_addr()).await;
+        stream.write_all(sent).await.expect("the kernel takes some bytes");
+        silent.push(stream);
+    }
+    // Behind all of them.
+    good_client(server.local_addr()).await;
+    for stream in &mut served {
+        stream.write_all(GET).await.expect("a request");
+        assert!(read_answer(stream).await.ends_with("ok"), "{what}");
+    }
+}
+
+#[tokio::test]
+async fn who_never_asked_makes_room_before_who_was_served() {
+    check_newcomers("silent", Tls::Off, b"").await;
+    check_newcomers("half a head", Tls::Off, b"GET /ok HTTP/1.1\r\nho").await;
+    check_newcomers("HTTP/2 without a request", Tls::Off, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")
+        .await;
+    check_newcomers("no handshake", Tls::Either(trusted().0), b"").await;
+    check_newcomers("half a handshake", Tls::Either(trusted().0), b"\x16\x03\x01\x02\x00\x01").await;
+}
+
+#[tokio::test]
+async fn who_has_just_come_gets_its_time_while_others_are_idle() {
+    let (server, _) = serve(Limits { connections: 12, ..Limits::default() });
+    let mut idle = Vec::new();
+    for _ in 0..12 {
+        idle.push(idle_client(&server).await);
+    }
+    // All at once: each needs room, and none of them has asked yet.
+    let mut new = Vec::new();
+    for _ in 0..3 {
+        new.push(connect(server.local_addr()).await);
+    }
+    until("all are in", || server.counters().accepted.load(Ordering::Relaxed) == 15).await;
+    for stream in &mut new {
+        stream.write_all(GET).await.expect("a request");
+        assert!(read_answer(stream).await.ends_with("ok"));
+    }
 }

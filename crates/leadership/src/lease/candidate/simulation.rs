@@ -41,6 +41,8 @@ enum Happening {
     Restarts(usize),
     /// Somebody deletes the Lease by hand.
     Deleted,
+    /// Somebody writes the largest number and a time that is too late into the Lease by hand.
+    Spoilt,
     /// The server is restored from a backup: versions and the Lease go back.
     Restored,
 }
@@ -85,7 +87,7 @@ struct World {
     processes: Vec<Process>,
     terms: BTreeSet<u64>,
     request: u64,
-    /// Whether somebody deletes the Lease or restores the server in this run. A candidate that never saw the Lease may create it anew at
+    /// Whether somebody deletes or spoils the Lease or restores the server in this run. A candidate that never saw the Lease may create it anew at
     /// once then, and the numbers may begin anew, so only the rest is checked.
     forgets: bool,
 }
@@ -137,7 +139,8 @@ impl World {
             let at = self.random.below(FAULTS_UNTIL);
             let happening = match self.random.below(6) {
                 0 if self.forgets && self.random.chance(50) => Happening::Deleted,
-                0 if self.forgets => Happening::Restored,
+                0 if self.forgets && self.random.chance(50) => Happening::Restored,
+                0 if self.forgets => Happening::Spoilt,
                 0 | 1 => Happening::Restarts(who),
                 _ => Happening::Watching(who, false),
             };
@@ -194,6 +197,7 @@ impl World {
         let who = match &happening {
             Happening::Arrives(who, request, command) => return self.serve(*who, *request, command.clone()),
             Happening::Deleted => return self.delete(),
+            Happening::Spoilt => return self.spoil(),
             Happening::Restored => return self.restore(),
             Happening::Timer(who)
             | Happening::Answered(who, ..)
@@ -253,7 +257,11 @@ impl World {
             Happening::Timer(_) if self.random.chance(10) => {
                 process.candidate.defer(Duration::from_millis(250 * self.random.below(9)));
             }
-            Happening::Timer(_) | Happening::Arrives(..) | Happening::Deleted | Happening::Restored => {}
+            Happening::Timer(_)
+            | Happening::Arrives(..)
+            | Happening::Deleted
+            | Happening::Spoilt
+            | Happening::Restored => {}
         }
         self.step(who);
     }
@@ -351,6 +359,14 @@ impl World {
         if was_there {
             self.notify(None);
         }
+    }
+
+    fn spoil(&mut self) {
+        let Some(mut lease) = self.lease.clone() else { return };
+        let spec = lease.spec.get_or_insert_default();
+        spec.lease_transitions = Some(i32::MAX);
+        spec.renew_time = serde_json::from_str("\"9999-12-31T23:59:59.000000Z\"").ok();
+        self.store(lease);
     }
 
     /// Watches end with it, and begin again a second later.

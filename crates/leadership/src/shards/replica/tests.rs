@@ -9,6 +9,7 @@ struct Table {
     replica: Replica,
     leases: BTreeMap<String, Lease>,
     version: u64,
+    began: Instant,
     now: Instant,
     group: Group,
     drained: Vec<usize>,
@@ -20,7 +21,7 @@ impl Table {
         let group = Group { name: "web".into(), count };
         let replica = Replica::new(group.clone(), "me".into(), LeaseTiming::default());
         let (leases, now) = (BTreeMap::new(), Instant::now());
-        let mut table = Self { replica, leases, version: 0, now, group, drained: Vec::new() };
+        let mut table = Self { replica, leases, version: 0, began: now, now, group, drained: Vec::new() };
         for (name, shards) in others {
             table.store(table.renewed(name));
             let it = Membership { identity: (*name).into(), number: 0 };
@@ -40,9 +41,7 @@ impl Table {
         let spec = lease.spec.get_or_insert_default();
         (spec.holder_identity, spec.lease_transitions) = (Some(identity.to_owned()), Some(0));
         spec.lease_duration_seconds = Some(15);
-        spec.renew_time = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime(
-            Timestamp::from_second(self.version as i64).unwrap(),
-        ));
+        spec.renew_time = Some(Timestamp::from_second(self.version as i64).unwrap().into());
         lease
     }
 
@@ -60,9 +59,15 @@ impl Table {
         self.settle();
     }
 
+    /// What the clock on the wall shows: it began with 2026.
+    fn wall(&self) -> Timestamp {
+        let passed = self.now.saturating_duration_since(self.began).as_secs();
+        Timestamp::from_second(1_767_225_600 + passed as i64).expect("a time")
+    }
+
     /// Carries out everything that the replica wants now.
     fn settle(&mut self) {
-        while let Some(command) = self.replica.step(self.now, Timestamp::UNIX_EPOCH) {
+        while let Some(command) = self.replica.step(self.now, self.wall()) {
             match command {
                 Command::Read => {
                     let own = self.leases.get(&self.replica.own_name()).cloned();
@@ -132,7 +137,7 @@ fn a_replica_with_too_many_drains_before_it_gives_up() {
     table.settle();
     assert_eq!(table.holds(), [0, 1, 2]);
     let shard = &table.leases["web-shard-3-of-4"];
-    assert_eq!(crate::lease::candidate::holder(shard), None, "it is for the other one now");
+    assert_eq!(crate::lease::object::holder(shard), None, "it is for the other one now");
     table.pass(1, &["other"]);
     assert_eq!(table.drained, [3], "the next one is given up when this one is taken");
 }
@@ -212,4 +217,30 @@ fn a_watch_that_falls_silent_is_begun_anew() {
         }
     }
     panic!("nobody noticed");
+}
+
+/// Whoever may write the Leases may write any number of transitions into them.
+#[test]
+fn the_largest_count_of_terms_stops_no_shard() {
+    let mut table = Table::new(2, &[]);
+    table.pass(2, &[]);
+    let mut terms: Vec<u64> = table.replica.held().map(|(_, number)| number).collect();
+    for name in [table.group.shard_name(1), table.replica.own_name()] {
+        for is_deleted in [false, true] {
+            let mut lease = table.leases[&name].clone();
+            let spec = lease.spec.get_or_insert_default();
+            (spec.holder_identity, spec.lease_transitions) = (Some(String::new()), Some(i32::MAX));
+            table.others_write(lease.clone());
+            if is_deleted {
+                table.version += 1;
+                lease.metadata.resource_version = Some(table.version.to_string());
+                table.leases.remove(&name);
+                table.replica.deleted(&lease, table.now);
+            }
+            table.pass(20, &[]);
+            assert_eq!(table.holds(), [0, 1], "{name} {is_deleted}");
+            terms.push(table.replica.held().find(|(shard, _)| *shard == 1).expect("it is held").1);
+        }
+    }
+    assert!(terms[1..].is_sorted_by(|before, after| before < after), "{terms:?}");
 }

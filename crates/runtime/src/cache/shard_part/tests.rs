@@ -99,8 +99,15 @@ impl Table {
         }
     }
 
-    /// What readers see is never older than before.
+    /// What readers see is never older than before, and of a shard that is complete they see everything that the watch has brought,
+    /// whatever is missing of other shards.
     fn check(&mut self) {
+        let keeper = self.keeper();
+        for stub in self.core.state.read().kept().filter(|object| object.is_stub()) {
+            let shard = keeper.shards.of(stub.uid());
+            let is_complete = keeper.is_complete(&keeper.progress.borrow(), Some(shard));
+            assert!(keeper.term(shard).is_none() || !is_complete, "{stub:?} of shard {shard} is not here");
+        }
         for object in self.core.state.read().iter() {
             let (uid, version) = (object.uid().to_owned(), object.revision().unwrap());
             assert!(self.seen.get(&uid).is_none_or(|seen| *seen <= version), "{object:?} after {:?}", self.seen[&uid]);
@@ -115,12 +122,13 @@ impl Table {
             self.watch();
             self.check();
         }
-        if self.core.settle(self.keeper()) {
+        if self.core.survey(self.keeper()) {
             self.list = Some(self.there.clone());
             self.fill();
         }
         self.check();
-        assert!(!self.core.settle(self.keeper()), "everything is here");
+        assert!(!self.core.survey(self.keeper()), "everything is here");
+        assert!(self.keeper().is_complete(&self.keeper().progress.borrow(), None), "and known to be");
         let shards = &self.keeper().shards;
         let is_held = |uid: &u64| shards.leadership(shards.of(&uid.to_string())).term().is_some();
         let expect: BTreeMap<String, u64> =
@@ -146,7 +154,7 @@ enum Step {
     GiveUp(usize),
     List,
     Fill,
-    Shrink,
+    Survey,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -158,7 +166,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..COUNT).prop_map(Step::GiveUp),
         2 => Just(Step::List),
         2 => Just(Step::Fill),
-        1 => Just(Step::Shrink),
+        2 => Just(Step::Survey),
     ]
 }
 
@@ -179,7 +187,7 @@ proptest! {
                     Step::GiveUp(shard) => table.seats.follow(shard, None),
                     Step::List => table.list = Some(table.there.clone()),
                     Step::Fill => table.fill(),
-                    Step::Shrink => drop(table.core.settle(table.keeper())),
+                    Step::Survey => drop(table.core.survey(table.keeper())),
                 }
                 table.check();
             }
@@ -221,6 +229,49 @@ async fn children_go_with_their_owners() {
         Keeper::new(ShardPart::Everything, Some(&shards)).is_none()
             && Keeper::new(ShardPart::OwnObjects, None).is_none()
     );
+}
+
+/// Whatever is missing of one shard, another one that is complete stays so.
+#[tokio::test]
+async fn each_shard_is_complete_by_itself() {
+    let mut table = Table::new(ShardPart::OwnObjects);
+    for name in 0..30 {
+        table.write(&name.to_string());
+        table.watch();
+    }
+    let check = |table: &Table, what: &str, expect: [bool; COUNT]| {
+        let (keeper, progress) = (table.keeper(), table.keeper().progress.borrow());
+        let complete = [0, 1, 2].map(|shard| keeper.is_complete(&progress, Some(shard)));
+        assert_eq!(complete, expect, "{what}");
+        assert_eq!(
+            keeper.is_complete(&progress, None),
+            expect == [true; COUNT],
+            "{what}: for whoever works for no shard"
+        );
+    };
+    table.core.survey(table.keeper());
+    check(&table, "none is held", [true; COUNT]);
+    hold(&table.seats, 0, &mut table.term);
+    check(&table, "one has just come", [false, true, true]);
+    assert!(table.core.survey(table.keeper()), "there are stubs");
+    check(&table, "one is to be read", [false, true, true]);
+    table.list = Some(table.there.clone());
+    table.fill();
+    assert!(!table.core.survey(table.keeper()), "all stubs are filled");
+    check(&table, "one is read", [true; COUNT]);
+    hold(&table.seats, 2, &mut table.term);
+    assert!(table.core.survey(table.keeper()), "there are stubs");
+    check(&table, "another one comes", [true, true, false]);
+    table.seats.follow(0, None);
+    table.core.survey(table.keeper());
+    check(&table, "the first one goes", [true, true, false]);
+    hold(&table.seats, 0, &mut table.term);
+    check(&table, "the first one comes again, in another term", [false, true, false]);
+
+    let shards = &table.keeper().shards;
+    let (leadership, term) = (shards.leadership(2), shards.leadership(2).term().expect("it is held"));
+    assert_eq!(leadership.sync_scope(term, || shards.of_this_task()), Some(2));
+    assert_eq!(shards.of_this_task(), None);
 }
 
 /// Whoever subscribes hears of objects that come and go with their shards, and of no others.
