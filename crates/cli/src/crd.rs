@@ -11,6 +11,7 @@ use konverge_schema::{CrdChange, crd_diff};
 use serde_json::{Value, json};
 
 use crate::args::{CrdArgs, CrdCommand, CrdDiffArgs, CrdMigrateArgs, OutputFormat};
+use crate::counted::counted;
 use crate::documents::read_all;
 
 /// `konverge crd`
@@ -155,7 +156,8 @@ async fn migrate_all(args: &CrdMigrateArgs) -> Result<(), String> {
         let others = if *overtaken > 0 { format!(" ({overtaken} by others meanwhile)") } else { String::new() };
         let written = objects + overtaken;
         println!(
-            "{name}: {written} objects written{others}; stored versions were {}, and are {version}",
+            "{name}: {} written{others}; stored versions were {}, and are {version}",
+            counted(written, "object"),
             before.join(", ")
         );
     }
