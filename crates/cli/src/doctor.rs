@@ -39,7 +39,7 @@ use crate::args::OutputFormat;
 use crate::data_dir::DataDir;
 use crate::description::ProjectArgs;
 use crate::observer::{Observer, Page, Unread};
-use crate::remote_cluster::ClusterArgs;
+use crate::remote_cluster::{ClusterArgs, unusable};
 use crate::run;
 
 use checks::{DEPLOYED, SERVER, VERSION};
@@ -159,7 +159,7 @@ impl Server {
             context: args.context.clone(),
             ..Settings::default()
         };
-        let mut config = settings.cluster().await.map_err(|error| ErrorChain(&error).to_string())?;
+        let mut config = settings.cluster().await.map_err(|error| unusable(&error))?;
         // A Pod that does not answer is a finding, and not to be asked again and again.
         config.default_retry = false;
         let url = config.cluster_url.to_string().trim_end_matches('/').to_owned();

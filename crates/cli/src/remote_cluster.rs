@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use konverge::Settings;
 use konverge::kube::{self, Client};
+use konverge::{ClusterError, Settings};
 use konverge_core::{ErrorChain, error_chain};
 use parking_lot::Mutex;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -117,11 +117,12 @@ impl RemoteCluster {
             let own = DataDir::new(crate::args::DATA_DIR.as_ref()).kubeconfig();
             let hint = match std::path::absolute(&own) {
                 Ok(path) if path.exists() => {
-                    format!("; `export KUBECONFIG={}` is that of `konverge dev` here", path.display())
+                    format!("`export KUBECONFIG={}` is that of `konverge dev` here", path.display())
                 }
-                _ => "; `konverge dev` starts a cluster on this machine".to_owned(),
+                _ => "KUBECONFIG, --kubeconfig and --context name one, and `konverge dev` starts one on this machine"
+                    .to_owned(),
             };
-            RemoteError::NoCluster(format!("{}{hint}", ErrorChain(error)))
+            RemoteError::NoCluster(format!("{}; {hint}", unusable(error)))
         };
         let config = settings.cluster().await.map_err(|error| no_cluster(&error))?;
         let url = config.cluster_url.to_string().trim_end_matches('/').to_owned();
@@ -351,12 +352,28 @@ impl RemoteCluster {
     }
 }
 
+/// Why no client can be made, in as few words as it takes. Where files, variables and the service account of a Pod were tried, the kubeconfig is what people
+/// have.
+pub(crate) fn unusable(error: &(dyn std::error::Error + 'static)) -> String {
+    if !matches!(error.downcast_ref::<ClusterError>(), Some(ClusterError::Unknown { .. })) {
+        return ErrorChain(error).to_string();
+    }
+    let mut said: Vec<String> = error_chain(error).map(ToString::to_string).collect();
+    let mut why = said.pop().unwrap_or_default();
+    // A cause that repeats its own cause says more than that.
+    while let Some(longer) = said.pop_if(|longer| longer.ends_with(why.as_str())) {
+        why = longer;
+    }
+    format!("there is no cluster to talk to: {why}")
+}
+
 /// Why there is no answer, in as few words as it takes: of a connection that failed, the last cause says it all.
 pub(crate) fn words(error: kube::Error) -> String {
     match &error {
         kube::Error::Service(_) | kube::Error::HyperError(_) => {
             error_chain(&error).last().map_or_else(|| error.to_string(), ToString::to_string)
         }
+        kube::Error::SerdeError(_) => "its answer is none of an API server".to_owned(),
         _ => format!("{:#}", konverge::Error::from(error)),
     }
 }

@@ -238,7 +238,10 @@ fn waiting(files: &[(String, Vec<String>)]) -> Option<Finding> {
     let what =
         format!("lines that `konverge create` asked you to put in by hand are still missing in {}", by_hand.join(", "));
     let mend = ["put them in", "or `konverge update`, which marks the places in the file"];
-    Some(SCAFFOLD.problem(what, &mend).with(files.iter().flat_map(|(_, lines)| lines.clone())))
+    // Lines around a change are known to whoever opens the file.
+    let is_change = |line: &&String| line.len() > 1 && line.starts_with(['+', '-']);
+    let lines = files.iter().flat_map(|(_, lines)| lines.iter().filter(is_change).cloned());
+    Some(SCAFFOLD.problem(what, &mend).with(lines))
 }
 
 fn age(age: &ScaffoldAge, own: &str) -> Finding {

@@ -264,7 +264,9 @@ fn what_goes_wrong_is_explained() {
     };
     let empty = tempfile::tempdir().expect("a folder");
     refused(empty.path(), &["generate", "all"], "there is no operator here: no Cargo.toml");
-    refused(&shop.home, &["install"], "there is no cluster to talk to");
+    let none = "error: there is no cluster to talk to: failed to read kubeconfig from '\"/nonexistent/kubeconfig\"': No such file or directory \
+                (os error 2); KUBECONFIG, --kubeconfig and --context name one";
+    refused(&shop.home, &["install"], none);
     // The cluster is asked first, and compiling the operator would fail.
     let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
     let dead = empty.path().join("kubeconfig");
