@@ -11,7 +11,9 @@ use konverge_schema::{CrdChange, crd_diff};
 use serde_json::{Value, json};
 
 use crate::args::{CrdArgs, CrdCommand, CrdDiffArgs, CrdMigrateArgs, OutputFormat};
+use crate::counted::counted;
 use crate::documents::read_all;
+use crate::remote_cluster::unusable;
 
 /// `konverge crd`
 pub(crate) fn crd(args: &CrdArgs) -> ExitCode {
@@ -143,7 +145,7 @@ async fn migrate_all(args: &CrdMigrateArgs) -> Result<(), String> {
         context: args.context.clone(),
         ..Settings::default()
     };
-    let config = settings.cluster().await.map_err(|error| ErrorChain(&error).to_string())?;
+    let config = settings.cluster().await.map_err(|error| unusable(&error))?;
     let client = Client::try_from(config).map_err(|error| ErrorChain(&error).to_string())?;
     for name in &args.names {
         let migrated = konverge::migrate_storage(&client, name).await.map_err(|error| format!("{name}: {error:#}"))?;
@@ -155,7 +157,8 @@ async fn migrate_all(args: &CrdMigrateArgs) -> Result<(), String> {
         let others = if *overtaken > 0 { format!(" ({overtaken} by others meanwhile)") } else { String::new() };
         let written = objects + overtaken;
         println!(
-            "{name}: {written} objects written{others}; stored versions were {}, and are {version}",
+            "{name}: {} written{others}; stored versions were {}, and are {version}",
+            counted(written, "object"),
             before.join(", ")
         );
     }

@@ -122,8 +122,21 @@ pub(crate) enum DeployError {
 /// `konverge deploy`
 pub(crate) fn deploy(args: &DeployArgs) -> ExitCode {
     block_on(async {
-        let (target, objects) = objects(args)?;
+        let (project, package, mut target) = here(&args.project)?;
+        if let Some(image) = &args.image {
+            ImageReference::parse(image)?;
+            target.image = image.clone();
+        }
+        let given = given(args)?;
+        // The cluster is asked before the operator is compiled, which takes a while.
         let cluster = RemoteCluster::connect(&args.cluster).await?;
+        let objects = match given {
+            Some(given) => given,
+            None => generated(&Description::of(&project, package, target.clone())?),
+        };
+        if objects.is_empty() {
+            return Err(DeployError::Empty);
+        }
         let mut deploying = Deploying { args, target, cluster, changes: Vec::new() };
         let outcome = deploying.run(objects).await;
         deploying.report();
@@ -131,26 +144,20 @@ pub(crate) fn deploy(args: &DeployArgs) -> ExitCode {
     })
 }
 
-/// What is deployed, and where.
-fn objects(args: &DeployArgs) -> Result<(DeployTarget, Vec<Value>), DeployError> {
-    let (project, package, mut target) = here(&args.project)?;
-    let given = if let Some(directory) = &args.kustomize {
-        checked(plan::kustomized(directory)?)?
-    } else if !args.filename.is_empty() {
-        checked(read_all(&args.filename)?)?
-    } else {
-        if let Some(image) = &args.image {
-            ImageReference::parse(image)?;
-            target.image = image.clone();
-        }
-        let operator = Description::of(&project, package, target.clone())?;
-        let all = manifests(&operator).into_iter().filter(|manifest| !manifest.part.is_optional());
-        all.map(|manifest| manifest.object).collect()
+/// The objects that arguments name; nothing if they are those of the operator.
+fn given(args: &DeployArgs) -> Result<Option<Vec<Value>>, DeployError> {
+    let given = match (&args.kustomize, args.filename.is_empty()) {
+        (Some(directory), _) => checked(plan::kustomized(directory)?)?,
+        (None, false) => checked(read_all(&args.filename)?)?,
+        (None, true) => return Ok(None),
     };
-    match given.is_empty() {
-        true => Err(DeployError::Empty),
-        false => Ok((target, given)),
-    }
+    if given.is_empty() { Err(DeployError::Empty) } else { Ok(Some(given)) }
+}
+
+/// The objects of the operator, without those that not every cluster takes.
+fn generated(operator: &Description) -> Vec<Value> {
+    let all = manifests(operator).into_iter().filter(|manifest| !manifest.part.is_optional());
+    all.map(|manifest| manifest.object).collect()
 }
 
 fn checked(documents: Vec<Document>) -> Result<Vec<Value>, DeployError> {

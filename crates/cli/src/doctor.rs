@@ -39,7 +39,7 @@ use crate::args::OutputFormat;
 use crate::data_dir::DataDir;
 use crate::description::ProjectArgs;
 use crate::observer::{Observer, Page, Unread};
-use crate::remote_cluster::ClusterArgs;
+use crate::remote_cluster::{ClusterArgs, unusable};
 use crate::run;
 
 use checks::{DEPLOYED, SERVER, VERSION};
@@ -159,7 +159,7 @@ impl Server {
             context: args.context.clone(),
             ..Settings::default()
         };
-        let mut config = settings.cluster().await.map_err(|error| ErrorChain(&error).to_string())?;
+        let mut config = settings.cluster().await.map_err(|error| unusable(&error))?;
         // A Pod that does not answer is a finding, and not to be asked again and again.
         config.default_retry = false;
         let url = config.cluster_url.to_string().trim_end_matches('/').to_owned();
@@ -191,7 +191,8 @@ impl Server {
 
     /// Whether it can be asked for more.
     pub(crate) fn is_usable(&self) -> bool {
-        self.answer.is_ok() && !matches!(self.identity, Err(Unread::Forbidden(_)))
+        let is_api_server = credentials::server(&self.url, &self.answer).outcome == finding::Outcome::Ok;
+        is_api_server && !matches!(self.identity, Err(Unread::Forbidden(_)))
     }
 
     /// `v1.36.4`
@@ -211,7 +212,7 @@ impl Patient {
         let (machine, server) = tokio::join!(machine::observe(&directory), async {
             match credentials.is_usable() {
                 true => Server::reach(args).await,
-                false => Err("the kubeconfig names no cluster".to_owned()),
+                false => Err("the kubeconfig names no cluster, or cannot be read".to_owned()),
             }
         });
         let mut patient = Self { project, credentials, machine, server, workload: None };
@@ -243,12 +244,18 @@ impl Patient {
             match server {
                 Ok(server) => {
                     findings.push(credentials::server(&server.url, &server.answer));
-                    findings.push(credentials::identity(&server.identity));
+                    // Why a server does not answer is said once.
+                    findings.extend(server.answer.is_ok().then(|| credentials::identity(&server.identity)));
                 }
-                Err(why) => findings.push(SERVER.not_checked(why.clone())),
+                // What is wrong with the files is said above.
+                Err(why) if !self.credentials.is_usable() => findings.push(SERVER.not_checked(why.clone())),
+                Err(why) => findings.push(credentials::no_client(why)),
             }
         }
         findings.extend(self.examine_cluster(wanted, now).await);
+        if let Ok(server) = server {
+            findings.extend(credentials::garbled(&server.url, server.observer.garbled()));
+        }
         Report { findings }
     }
 

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::args::OutputFormat;
 use crate::chart;
+use crate::counted::{counted, counted_as};
 use crate::description::{AskError, Description, ProjectArgs, ProjectError, here};
 use crate::generated_files::{FileAction, FileChange, FilesError, GeneratedFiles};
 use crate::image_reference::{BadReference, ImageReference};
@@ -147,9 +148,10 @@ pub(crate) fn report(
         }
         match (stale, is_check) {
             (0, _) => println!("all files are up to date"),
-            (_, true) => eprintln!("error: {stale} files are not up to date; run `{again}`"),
-            (1, false) => println!("1 file changed in {}", directory.display()),
-            (_, false) => println!("{stale} files changed in {}", directory.display()),
+            (_, true) => {
+                eprintln!("error: {} not up to date; run `{again}`", counted_as(stale, "file is", "files are"));
+            }
+            (_, false) => println!("{} changed in {}", counted(stale, "file"), directory.display()),
         }
     } else {
         let shown = |change: &FileChange| json!({"path": change.path, "state": change.action.stale()});

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use crate::args::OutputFormat;
 use crate::confirm::{NobodyToAsk, confirm};
+use crate::counted::counted;
 use crate::description::{AskError, Description, ProjectArgs, ProjectError, here, text};
 use crate::manifests::called;
 use crate::remote_cluster::{ApplyOptions, ClusterArgs, RemoteCluster, RemoteError, block_on};
@@ -73,8 +74,8 @@ pub(crate) enum InstallError {
     #[error("the server does not serve {name} yet, after {} s: {why}", ESTABLISHED_WITHIN.as_secs())]
     NotEstablished { name: String, why: String },
     #[error(
-        "{name} is still being deleted after {seconds} s, because {left} of its objects have finalizers that nobody removes; the operator does \
-         when it runs (`konverge run`), or `kubectl patch {name} NAME --type=merge -p '{{\"metadata\":{{\"finalizers\":null}}}}'` gives them up"
+        "{name} is still being deleted after {seconds} s, because {left} of its objects cannot go before a finalizer is removed, which their operator does after its cleanup: \
+         start it if it does not run (`konverge run`), and wait (--timeout {})", seconds.saturating_mul(5).max(60)
     )]
     Held { name: String, left: String, seconds: u64 },
 }
@@ -82,8 +83,7 @@ pub(crate) enum InstallError {
 /// `konverge install`
 pub(crate) fn install(args: &InstallArgs) -> ExitCode {
     block_on(async {
-        let operator = described(&args.project)?;
-        let cluster = RemoteCluster::connect(&args.cluster).await?;
+        let (operator, cluster) = described(&args.project, &args.cluster).await?;
         let mut changes = Vec::new();
         for definition in &operator.definitions {
             let mut definition = definition.clone();
@@ -115,8 +115,7 @@ pub(crate) fn install(args: &InstallArgs) -> ExitCode {
 /// `konverge uninstall`
 pub(crate) fn uninstall(args: &UninstallArgs) -> ExitCode {
     block_on(async {
-        let operator = described(&args.project)?;
-        let cluster = RemoteCluster::connect(&args.cluster).await?;
+        let (operator, cluster) = described(&args.project, &args.cluster).await?;
         let names: Vec<String> = operator.definitions.iter().map(|one| text(&one["metadata"]["name"])).collect();
         let found = present(&cluster, &names).await?;
         for name in names.iter().filter(|name| !found.iter().any(|(found, _)| found == *name)) {
@@ -134,9 +133,11 @@ pub(crate) fn uninstall(args: &UninstallArgs) -> ExitCode {
     })
 }
 
-fn described(args: &ProjectArgs) -> Result<Description, InstallError> {
+/// The operator, and the cluster. The cluster is asked first, because compiling the operator takes a while.
+async fn described(args: &ProjectArgs, cluster: &ClusterArgs) -> Result<(Description, RemoteCluster), InstallError> {
     let (project, package, target) = here(args)?;
-    Ok(Description::of(&project, package, target)?)
+    let cluster = RemoteCluster::connect(cluster).await?;
+    Ok((Description::of(&project, package, target)?, cluster))
 }
 
 /// Waits until the server serves the kind of a CRD.
@@ -183,8 +184,9 @@ impl Objects {
     pub(crate) fn deleted_with(&self, name: &str) -> String {
         match self {
             Self::Count(0) => format!("CustomResourceDefinition {name} deleted"),
-            Self::Count(1) => format!("CustomResourceDefinition {name} deleted, with 1 object"),
-            Self::Count(count) => format!("CustomResourceDefinition {name} deleted, with {count} objects"),
+            Self::Count(count) => {
+                format!("CustomResourceDefinition {name} deleted, with {}", counted(*count, "object"))
+            }
             Self::Unknown(_) => format!("CustomResourceDefinition {name} deleted, with all its objects"),
         }
     }

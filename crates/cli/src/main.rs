@@ -14,6 +14,7 @@ mod command_docs;
 mod confirm;
 mod control_plane;
 mod control_socket;
+mod counted;
 mod crd;
 mod data_dir;
 mod deploy;
@@ -88,8 +89,15 @@ fn main() -> ExitCode {
     let unless_told = match args.command {
         // The scorecard makes things fail, and reports what came of it.
         Command::Scorecard(_) => "error",
-        // Both report failed requests themselves.
-        Command::Doctor(_) | Command::Support(_) => "warn,kube_client=off",
+        // They report failed requests themselves.
+        Command::Doctor(_)
+        | Command::Support(_)
+        | Command::Install(_)
+        | Command::Uninstall(_)
+        | Command::Run(_)
+        | Command::Deploy(_)
+        | Command::Undeploy(_)
+        | Command::Logs(_) => "warn,kube_client=off",
         _ => log::WARN,
     };
     log::start(args.log_format, args.verbose, unless_told);

@@ -1,15 +1,19 @@
 //! Reads of a cluster that never change it and never wait for long. In: paths. Out: objects, lists, pages and answers to reviews, or a sentence why not. Each
 //! request has a limit, and all of them together have one, so that a server which hangs holds nobody up for minutes. What is read has a limit, too.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::BodyExt;
 use konverge::kube::Client;
 use konverge::kube::client::Body;
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::description::text;
+use crate::remote_cluster::words;
 
 /// How long one answer may take.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
@@ -53,17 +57,24 @@ pub(crate) struct Observer {
     client: Client,
     /// When the time for all reads is over.
     deadline: Instant,
+    /// Answers of success that are none of an API server. As many as there are reads; clones share them.
+    garbled: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl Observer {
     /// Reads until `within` is over.
     pub(crate) fn new(client: Client, within: Duration) -> Self {
-        Self { client, deadline: Instant::now() + within }
+        Self { client, deadline: Instant::now() + within, garbled: Arc::default() }
     }
 
     /// The same with a time of its own.
     pub(crate) fn again(&self, within: Duration) -> Self {
-        Self::new(self.client.clone(), within)
+        Self { deadline: Instant::now() + within, ..self.clone() }
+    }
+
+    /// What was answered and not understood so far: paths, and what is wrong with their answers.
+    pub(crate) fn garbled(&self) -> Vec<String> {
+        self.garbled.lock().iter().cloned().collect()
     }
 
     /// The client, for what has a limit of its own.
@@ -84,7 +95,12 @@ impl Observer {
     pub(crate) async fn list(&self, path: &str, query: &str, most: usize) -> Result<Listed, Unread> {
         let mut page = self.json("GET", &format!("{path}?limit={most}{query}"), None).await?;
         let (api_version, kind) = (page["apiVersion"].clone(), text(&page["kind"]));
-        let mut items = page["items"].as_array_mut().map(std::mem::take).unwrap_or_default();
+        // A server that has no objects says so in either way.
+        let mut items = match page["items"].take() {
+            Value::Array(items) => items,
+            Value::Null if kind.ends_with("List") => Vec::new(),
+            _ => return Err(self.not_understood(path, "it is no list")),
+        };
         for item in items.iter_mut().filter(|item| item["kind"].is_null()) {
             item["kind"] = kind.trim_end_matches("List").into();
             item["apiVersion"] = api_version.clone();
@@ -106,18 +122,29 @@ impl Observer {
 
     async fn json(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Value, Unread> {
         let page = self.send(method, path, body, MOST_BYTES).await?;
-        let value: Value = serde_json::from_str(&page.text).unwrap_or_default();
+        let parsed = serde_json::from_str::<Value>(&page.text).ok().filter(Value::is_object);
+        let is_understood = parsed.is_some();
+        let value = parsed.unwrap_or_default();
         let message = || match text(&value["message"]) {
             none if none.is_empty() => format!("{method} {path}: the server answers {}", page.code),
             message => message,
         };
         match page.code {
             200..300 if page.is_cut => Err(Unread::Failed(format!("{path} has more than {MOST_BYTES} bytes"))),
+            200..300 if !is_understood => Err(self.not_understood(path, "it is no JSON object")),
             200..300 => Ok(value),
             401 | 403 => Err(Unread::Forbidden(message())),
             404 | 405 => Err(Unread::Absent(message())),
             _ => Err(Unread::Failed(message())),
         }
+    }
+
+    /// Notes an answer that is none of an API server.
+    fn not_understood(&self, path: &str, why: &str) -> Unread {
+        let path = path.split('?').next().unwrap_or(path);
+        let why = format!("the answer to {path} is not understood: {why}");
+        self.garbled.lock().insert(why.clone());
+        Unread::Failed(why)
     }
 
     async fn send(&self, method: &str, path: &str, body: Option<&Value>, most: usize) -> Result<Page, Unread> {
@@ -137,7 +164,7 @@ impl Observer {
     }
 
     async fn read(&self, request: http::Request<Body>, most: usize) -> Result<Page, String> {
-        let answer = self.client.send(request).await.map_err(|error| format!("{:#}", konverge::Error::from(error)))?;
+        let answer = self.client.send(request).await.map_err(words)?;
         let code = answer.status().as_u16();
         let date = answer.headers().get("date").and_then(|date| date.to_str().ok()).map(str::to_owned);
         let (mut body, mut bytes, mut is_cut) = (answer.into_body(), Vec::new(), false);

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use konverge::Settings;
 use konverge::kube::{self, Client};
-use konverge_core::ErrorChain;
+use konverge::{ClusterError, Settings};
+use konverge_core::{ErrorChain, error_chain};
 use parking_lot::Mutex;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
@@ -59,7 +59,7 @@ impl RemoteError {
             kube::Error::Api(status) => status.code,
             _ => 0,
         };
-        Self::Refused { what: what.to_owned(), why: format!("{:#}", konverge::Error::from(error)), code }
+        Self::Refused { what: what.to_owned(), why: words(error), code }
     }
 
     /// The HTTP code of the server's answer; 0 if there was none.
@@ -117,26 +117,27 @@ impl RemoteCluster {
             let own = DataDir::new(crate::args::DATA_DIR.as_ref()).kubeconfig();
             let hint = match std::path::absolute(&own) {
                 Ok(path) if path.exists() => {
-                    format!("; `export KUBECONFIG={}` is that of `konverge dev` here", path.display())
+                    format!("`export KUBECONFIG={}` is that of `konverge dev` here", path.display())
                 }
-                _ => "; `konverge dev` starts a cluster on this machine".to_owned(),
+                _ => "KUBECONFIG, --kubeconfig and --context name one, and `konverge dev` starts one on this machine"
+                    .to_owned(),
             };
-            RemoteError::NoCluster(format!("{}{hint}", ErrorChain(error)))
+            RemoteError::NoCluster(format!("{}; {hint}", unusable(error)))
         };
         let config = settings.cluster().await.map_err(|error| no_cluster(&error))?;
         let url = config.cluster_url.to_string().trim_end_matches('/').to_owned();
         let client = Client::try_from(config).map_err(|error| no_cluster(&error))?;
         let cluster = Self { client, url, resources: Mutex::default() };
-        let unreachable = |error: RemoteError| match error.code() {
-            0 => RemoteError::NoCluster(format!("the cluster at {} does not answer: {error}", cluster.url)),
-            _ => error,
+        let silent = |why: &str| {
+            RemoteError::NoCluster(format!("no cluster answers at {}: {why}; {}", cluster.url, advice(why)))
         };
         let version = tokio::time::timeout(FIRST_ANSWER_WITHIN, cluster.send("GET", "/version", None));
-        let late = |_| {
-            let seconds = FIRST_ANSWER_WITHIN.as_secs();
-            RemoteError::NoCluster(format!("the cluster at {} has not answered within {seconds} s", cluster.url))
-        };
-        version.await.map_err(late)?.map_err(unreachable)?;
+        match version.await {
+            Ok(Ok(_)) => {}
+            Ok(Err(RemoteError::Refused { why, code: 0, .. })) => return Err(silent(&why)),
+            Ok(Err(error)) => return Err(error),
+            Err(_) => return Err(silent(&format!("nothing came within {} s", FIRST_ANSWER_WITHIN.as_secs()))),
+        }
         Ok(cluster)
     }
 
@@ -348,6 +349,47 @@ impl RemoteCluster {
                 Err(RemoteError::Refused { what: what.to_owned(), why, code: 0 })
             }
         }
+    }
+}
+
+/// Why no client can be made, in as few words as it takes. Where files, variables and the service account of a Pod were tried, the kubeconfig is what people
+/// have.
+pub(crate) fn unusable(error: &(dyn std::error::Error + 'static)) -> String {
+    if !matches!(error.downcast_ref::<ClusterError>(), Some(ClusterError::Unknown { .. })) {
+        return ErrorChain(error).to_string();
+    }
+    let mut said: Vec<String> = error_chain(error).map(ToString::to_string).collect();
+    let mut why = said.pop().unwrap_or_default();
+    // A cause that repeats its own cause says more than that.
+    while let Some(longer) = said.pop_if(|longer| longer.ends_with(why.as_str())) {
+        why = longer;
+    }
+    format!("there is no cluster to talk to: {why}")
+}
+
+/// Why there is no answer, in as few words as it takes: of a connection that failed, the last cause says it all.
+pub(crate) fn words(error: kube::Error) -> String {
+    match &error {
+        kube::Error::Service(_) | kube::Error::HyperError(_) => {
+            error_chain(&error).last().map_or_else(|| error.to_string(), ToString::to_string)
+        }
+        kube::Error::SerdeError(_) => "its answer is none of an API server".to_owned(),
+        _ => format!("{:#}", konverge::Error::from(error)),
+    }
+}
+
+/// What to do where a server does not answer, by what the connection says.
+pub(crate) fn advice(why: &str) -> &'static str {
+    let lower = why.to_lowercase();
+    let has = |words: &[&str]| words.iter().any(|word| lower.contains(word));
+    if has(&["unknownissuer", "invalid peer certificate", "certificate"]) {
+        "the kubeconfig's CA is not the server's: get a new kubeconfig, or set certificate-authority"
+    } else if has(&["dns", "resolve", "lookup address", "name or service"]) {
+        "the host name is not known: is a VPN needed, or is the cluster gone?"
+    } else if has(&["refused"]) {
+        "nobody listens there: start the cluster (`konverge dev`, `minikube start`, …), or choose another with --context or KUBECONFIG"
+    } else {
+        "is a VPN or a proxy needed? `curl -vk` with the address shows how far it gets"
     }
 }
 

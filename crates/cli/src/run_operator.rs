@@ -91,13 +91,14 @@ pub(crate) fn run(args: &RunArgs) -> ExitCode {
 
 fn start(args: &RunArgs) -> Result<Infallible, RunError> {
     let (project, ..) = here(&args.project)?;
-    let executable = project.compile(if args.release { &["--release"][..] } else { &[] })?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (url, is_konverge) = runtime.block_on(async {
         let cluster = RemoteCluster::connect(&args.cluster).await?;
         Ok::<_, RunError>((cluster.url().to_owned(), cluster.is_konverge().await))
     })?;
     drop(runtime);
+    // The cluster was asked first, because this takes a while.
+    let executable = project.compile(if args.release { &["--release"][..] } else { &[] })?;
     let webhooks = WebhookAddress::choose(args.webhook_url.as_deref(), &url, is_konverge);
     eprintln!("running {} against {url}", project.binary());
     if webhooks == WebhookAddress::Off {

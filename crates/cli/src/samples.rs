@@ -2,14 +2,16 @@
 //! as it is, and what failed and why. A sample that cannot be applied yet, because the operator's webhooks or CRDs are not ready, is tried again for a
 //! while. Fields that somebody else has changed since are never taken over.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use konverge_core::ErrorChain;
 use serde_json::Value;
+use tokio::net::TcpStream;
 use tokio::time::Instant;
 
+use crate::counted::counted;
 use crate::deploy::apply_rank;
 use crate::description::text;
 use crate::documents::{Document, read_all};
@@ -27,6 +29,9 @@ const WEBHOOKS_WITHIN: Duration = Duration::from_secs(30);
 
 /// How long samples are tried again, all of them together.
 const APPLIED_WITHIN: Duration = Duration::from_secs(60);
+
+/// How long a listener on this machine may take to accept a connection.
+const ACCEPTED_WITHIN: Duration = Duration::from_secs(1);
 
 /// How often is looked.
 const LOOK: Duration = Duration::from_millis(500);
@@ -122,12 +127,15 @@ impl Samples {
         let directory = self.directory.display();
         match self.counts {
             Counts { applied: 0, failed: 0 } => format!("there are no samples to apply in {directory}"),
-            Counts { applied, failed: 0 } => format!("applied {applied} samples of {directory}"),
-            Counts { applied, failed } => format!("applied {applied} samples of {directory}, and {failed} failed"),
+            Counts { applied, failed: 0 } => format!("applied {} of {directory}", counted(applied, "sample")),
+            Counts { applied, failed } => {
+                format!("applied {} of {directory}, and {failed} failed", counted(applied, "sample"))
+            }
         }
     }
 
-    /// Waits until everything is registered; returns what is not after a while.
+    /// Waits until everything is registered and served; returns what is not after a while. What an earlier run registered is still there, with an address at
+    /// which nobody listens any more.
     async fn wait_for_webhooks(&self, cluster: &RemoteCluster) -> Option<String> {
         let deadline = Instant::now() + WEBHOOKS_WITHIN;
         loop {
@@ -138,7 +146,7 @@ impl Samples {
                     Ok(path) => cluster.get(&path).await.ok().flatten().unwrap_or_default(),
                     Err(_) => Value::Null,
                 };
-                if !has_certificates(&found) {
+                if !has_certificates(&found) || !is_served(&found).await {
                     missing = Some(called(expected));
                     break;
                 }
@@ -197,6 +205,25 @@ fn has_certificates(found: &Value) -> bool {
     }
 }
 
+/// Where an API server would call, of what is not a Service in the cluster.
+fn addresses(found: &Value) -> BTreeSet<String> {
+    let webhooks = found["webhooks"].as_array().into_iter().flatten().map(|webhook| &webhook["clientConfig"]);
+    let clients = webhooks.chain([&found["spec"]["conversion"]["webhook"]["clientConfig"]]);
+    let urls = clients.filter_map(|client| client["url"].as_str()?.parse::<http::Uri>().ok());
+    urls.filter_map(|url| Some(format!("{}:{}", url.host()?, url.port_u16().unwrap_or(443)))).collect()
+}
+
+/// Whether somebody accepts connections at all these addresses.
+async fn is_served(found: &Value) -> bool {
+    for address in addresses(found) {
+        let connected = tokio::time::timeout(ACCEPTED_WITHIN, TcpStream::connect(&address)).await;
+        if !matches!(connected, Ok(Ok(_))) {
+            return false;
+        }
+    }
+    true
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -251,5 +278,29 @@ mod tests {
         check(json!({"webhooks": [{"clientConfig": {"caBundle": "Zm9v"}}, {"clientConfig": {}}]}), false);
         check(json!({"spec": {"conversion": {"webhook": {"clientConfig": {"caBundle": "Zm9v"}}}}}), true);
         check(json!({"spec": {"conversion": {"strategy": "None"}}}), false);
+    }
+
+    #[tokio::test]
+    async fn webhooks_of_an_earlier_run_are_not_served() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let here = format!("https://{}/convert", listener.local_addr().expect("an address"));
+        let gone = {
+            let other = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+            format!("https://{}/convert", other.local_addr().expect("an address"))
+        };
+        let service = json!({"service": {"name": "a"}});
+        for (clients, expect) in [
+            (vec![json!({"url": here})], true),
+            (vec![json!({"url": gone})], false),
+            (vec![json!({"url": here}), json!({"url": gone})], false),
+            (vec![service], true),
+        ] {
+            let webhooks: Vec<Value> = clients.iter().map(|client| json!({"clientConfig": client})).collect();
+            assert_eq!(is_served(&json!({"webhooks": webhooks})).await, expect, "{clients:?}");
+            if let [client] = clients.as_slice() {
+                let definition = json!({"spec": {"conversion": {"webhook": {"clientConfig": client}}}});
+                assert_eq!(is_served(&definition).await, expect, "{client}");
+            }
+        }
     }
 }

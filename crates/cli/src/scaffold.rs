@@ -7,6 +7,7 @@
 //! files               a project → all its files, from templates (template) and from wiring (src/kinds.rs), as rustfmt
 //!                     leaves them (layout): pure
 //! plan                files as the scaffold had them, as it has them now, as they are → steps, by a three-way merge (merge)
+//! by_hand             lines that a person has to put in: whether they are
 //! disk                takes the steps
 //! ```
 //!
@@ -14,6 +15,7 @@
 //! a person, and no mark in it can get lost. It never runs cargo or git.
 
 mod ask;
+mod by_hand;
 mod create_api;
 mod create_webhook;
 mod disk;
@@ -38,10 +40,11 @@ pub(crate) use create_webhook::{CreateWebhookArgs, create_webhook};
 pub(crate) use init::{InitArgs, init};
 pub(crate) use update::{UpdateArgs, update};
 
+use crate::counted::counted_as;
 use disk::Disk;
 use files::Files;
 use konverge_source::NoCheckout;
-use merge::Sides;
+use merge::{Sides, difference};
 use names::BadName;
 use plan::{OnConflict, Step, in_the_way, plan};
 use project_file::{ProjectError, ProjectFile};
@@ -74,21 +77,20 @@ pub(crate) enum ScaffoldError {
     Read { path: PathBuf, source: io::Error },
     #[error("cannot write {}", path.display())]
     Write { path: PathBuf, source: io::Error },
-    #[error("the rest is done, but {} to be changed by hand, as shown above", counted(*.0, "file has", "files have"))]
+    #[error(
+        "the rest is done, but {} to be changed by hand, as shown above; `konverge doctor` reminds you until it is done",
+        counted_as(*.0, "file has", "files have")
+    )]
     ByHand(usize),
-    #[error("{} to be resolved, as shown above; then run the tests", counted(*.0, "file has conflicts", "files have conflicts"))]
+    #[error("{} to be resolved, as shown above; then run the tests", counted_as(*.0, "file has conflicts", "files have conflicts"))]
     Conflicts(usize),
-    #[error("nothing was written; {}, as shown above", counted(*.0, "file would need your hand", "files would need your hand"))]
+    #[error("nothing was written; {}, as shown above", counted_as(*.0, "file would need your hand", "files would need your hand"))]
     DryRun(usize),
 }
 
 fn uncapitalized(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
-}
-
-fn counted(count: usize, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 /// A project that a command adds to.
@@ -107,23 +109,31 @@ impl Existing {
         Ok(Self { disk: Disk::new(root, dry_run), project })
     }
 
+    /// Asks once more for lines that an earlier command left to the user, and forgets those that are in.
+    fn ask_again(&self) -> Result<(), ScaffoldError> {
+        self.change(&self.project, &Files::new())
+    }
+
     /// Makes the project what it shall be. `copies` are new files that are not made of templates.
     fn change(&self, shall: &ProjectFile, copies: &Files) -> Result<(), ScaffoldError> {
         if let Some(shared) = files::shared(shall) {
             return Err(ScaffoldError::Refused(shared));
         }
-        let (was, scaffold) = (files::files(&self.project), files::files(shall));
+        let (mut was, scaffold) = (files::files(&self.project), files::files(shall));
         let wanted: Files = scaffold.iter().chain(copies).map(|(path, text)| (path.clone(), text.clone())).collect();
         let is = self.disk.read_all(was.keys().chain(wanted.keys()).collect::<BTreeSet<_>>())?;
         let in_the_way: Vec<String> = in_the_way(&was, &wanted, &is).cloned().collect();
         if !in_the_way.is_empty() {
             return Err(ScaffoldError::InTheWay(in_the_way));
         }
+        was.extend(by_hand::waiting(&self.disk.by_hand()?, &was, &is));
         let sides = Sides { ours: "yours", base: "scaffold", theirs: "new scaffold" };
         let steps = plan(&was, &wanted, &is, OnConflict::TellLines, sides);
         self.disk.take(&steps, &scaffold)?;
         self.disk.remember(shall, &scaffold, &was)?;
-        match steps.iter().filter(|step| matches!(step, Step::ByHand { .. })).count() {
+        let left: Vec<&String> = steps.iter().filter_map(Step::by_hand).collect();
+        self.disk.keep_by_hand(left.iter().filter_map(|path| was.get_key_value(*path)))?;
+        match left.len() {
             0 => Ok(()),
             files if self.disk.is_dry_run() => Err(ScaffoldError::DryRun(files)),
             files => Err(ScaffoldError::ByHand(files)),
@@ -135,6 +145,26 @@ impl Existing {
 pub(crate) fn konverge_checkout(directory: &Path) -> Option<PathBuf> {
     let (root, project) = ProjectFile::find(directory).ok()?;
     Some(root.join(project.konverge.path()?))
+}
+
+/// Files of the project in a directory, or above it, that wait for a person: for lines that a command left to them, and what these are; or for a choice between
+/// the sides of a conflict.
+pub(crate) fn waiting_for_a_person(directory: &Path) -> Vec<(String, Vec<String>)> {
+    let waiting = || {
+        let (root, project) = ProjectFile::find(directory)?;
+        let disk = Disk::new(root, true);
+        let (before, mut after) = (disk.by_hand()?, disk.kept()?);
+        after.retain(|path, _| !project.unmanaged.contains(path));
+        let is = disk.read_all(after.keys())?;
+        let by_hand = by_hand::waiting(&before, &after, &is).into_iter().map(|(path, before)| {
+            let lines = difference(&before, after.get(&path).map_or("", String::as_str));
+            (path, lines)
+        });
+        let marked = update::marked(&is).map(|path| (path.to_owned(), Vec::new()));
+        Ok::<_, ScaffoldError>(by_hand.chain(marked).collect())
+    };
+    // What cannot be read is told elsewhere.
+    waiting().unwrap_or_default()
 }
 
 /// How the scaffold of a project compares with this program's.

@@ -15,7 +15,6 @@ mod plan;
 mod redact;
 mod sensitive;
 
-use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -23,6 +22,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::counted::counted;
 use crate::deploy::Inventory;
 use crate::description::{DeployTarget, ProjectArgs};
 use crate::doctor::{self, OwnProject, Patient, Server, kinds};
@@ -143,9 +143,12 @@ async fn run(
     let bytes = archive.finish(&head)?;
     write_private(file, &bytes)?;
     Ok(format!(
-        "{}: {files} files, {} KiB; {removed} secrets removed, {missed} things could not be read (MANIFEST.txt in it says which).\nLook at it before you send it: tar -xzf {}\n",
+        "{}: {}, {} KiB; {} removed, {} could not be read (MANIFEST.txt in it says which).\nLook at it before you send it: tar -xzf {}\n",
         file.display(),
+        counted(files, "file"),
         bytes.len().div_ceil(1024),
+        counted(removed, "secret"),
+        counted(missed, "thing"),
         file.display()
     ))
 }
@@ -232,13 +235,31 @@ fn settings(patient: &Patient) -> String {
     format!("# the operator, as its code has it\n{operator}\n\n# variables of this shell\n{variables}")
 }
 
-/// Writes a new file that only its owner can read.
+/// Writes a new file that only its owner can read: whole, or not at all.
 fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut file = options.open(path)?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // It is gone if it is not persisted, and its mode is 0600.
+    let mut file = tempfile::Builder::new().prefix(".konverge-support-").tempfile_in(folder)?;
     file.write_all(bytes)?;
-    file.sync_all()
+    file.as_file().sync_all()?;
+    file.persist_noclobber(path).map(drop).map_err(|error| error.error)
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn an_archive_is_there_whole_or_not_at_all() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a.tar.gz");
+        write_private(&path, b"1").expect("it is new");
+        assert_eq!(std::fs::metadata(&path).expect("it is there").permissions().mode() & 0o777, 0o600);
+        assert!(write_private(&path, b"2").is_err(), "it is there already");
+        assert_eq!(std::fs::read(&path).expect("it is there"), b"1");
+        assert!(write_private(&folder.path().join("none/a.tar.gz"), b"3").is_err());
+        assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 1, "nothing is left beside it");
+    }
 }

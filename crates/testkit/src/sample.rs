@@ -1,6 +1,8 @@
 //! Objects from manifests. In: the text of a YAML file, such as a sample that users apply. Out: the object as its Rust type, or what is
 //! wrong with the text.
 
+use std::panic::Location;
+
 use konverge::{Error, Kind, Result};
 use serde_json::Value;
 
@@ -24,17 +26,26 @@ use serde_json::Value;
 /// # Ok(())
 /// # }
 /// ```
+#[track_caller]
 pub fn from_yaml<T: Kind>(text: &str) -> Result<T> {
-    let object: Value = serde_saphyr::from_str(text).map_err(|error| Error::permanent(error.to_string()))?;
+    // Which file it is was lost when it became a text; the line that asked for it names the file.
+    let asked = Location::caller();
+    let object: Value = serde_saphyr::from_str(text)
+        .map_err(|error| Error::permanent(format!("the manifest that {asked} reads is no YAML: {error}")))?;
     let api = T::resource();
     let part = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
     let (api_version, kind) = (part("apiVersion"), part("kind"));
     let group = api_version.split_once('/').map_or("", |(group, _)| group);
     if (group, kind.as_str()) != (api.group.as_str(), api.kind.as_str()) {
         let wanted = format!("{} {}", api.api_version, api.kind);
-        return Err(Error::permanent(format!("the manifest is of {api_version:?} {kind:?}, not of {wanted}")));
+        return Err(Error::permanent(format!(
+            "the manifest that {asked} reads is of {api_version:?} {kind:?}, not of {wanted}"
+        )));
     }
-    Ok(serde_json::from_value(object)?)
+    let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    serde_json::from_value(object).map_err(|error| {
+        Error::permanent(format!("the {kind} {name:?} that {asked} reads does not fit its type: {error}"))
+    })
 }
 
 #[cfg(test)]
@@ -43,6 +54,7 @@ mod tests {
 
     use super::*;
 
+    #[track_caller]
     fn check<T: Kind>(text: &str, expect: &str) {
         let told = match from_yaml::<T>(text) {
             Ok(object) => format!("{:?}", object.meta().name.as_deref().unwrap_or_default()),
@@ -56,9 +68,14 @@ mod tests {
         check::<ConfigMap>("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n", "a");
         check::<ConfigMap>("# a comment\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: b}\n", "b");
         let deployment = "{apiVersion: apps/v1, kind: Deployment, metadata: {name: c}}";
-        check::<ConfigMap>(deployment, "the manifest is of \"apps/v1\" \"Deployment\", not of v1 ConfigMap");
+        check::<ConfigMap>(deployment, "is of \"apps/v1\" \"Deployment\", not of v1 ConfigMap");
         check::<Deployment>("{apiVersion: apps/v1beta1, kind: Deployment, metadata: {name: c}}", "expected apps/v1");
         check::<Deployment>("{apiVersion: apps/v1, kind: Deployment, metadata: {name: c}, spec: 3}", "invalid type");
+        // A failure names the object, and the line beside which the file is named.
+        let unfit = "{apiVersion: apps/v1, kind: Deployment, metadata: {name: c}, spec: {template: {}}}";
+        check::<Deployment>(unfit, "the Deployment \"c\" that ");
+        check::<Deployment>(unfit, "sample.rs:");
+        check::<Deployment>("a: [", "sample.rs:");
         check::<ConfigMap>("{apiVersion: v1, kind: ConfigMap, metadata: {name: [1]}}", "invalid type");
     }
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use konverge::k8s_openapi::api::coordination::v1::Lease;
+use konverge::k8s_openapi::api::events::v1::Event;
 use konverge::prelude::*;
 use konverge_testkit::{Fake, Running, Verb};
 use parking_lot::Mutex;
@@ -93,6 +94,27 @@ async fn a_leader_that_stops_hands_over_at_once() -> Result<()> {
     let spec = lease(&fake).await.spec.unwrap();
     assert_eq!((spec.holder_identity.as_deref(), spec.lease_transitions), (Some(""), Some(1)));
     Ok(())
+}
+
+/// `kubectl describe lease` finds events by the uid of the Lease.
+#[tokio::test(start_paused = true)]
+async fn events_are_about_the_very_lease() -> Result<()> {
+    let fake = Fake::new().with(lamp("l"));
+    let running = fake.run(Instance::default().operator("first"));
+    fake.wait_until("l", written_by("first")).await?;
+    let about_lease = |event: &Event| event.reason.as_deref() == Some("LeaderElection");
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let event = loop {
+        match fake.list::<Event>().await?.into_iter().find(about_lease) {
+            Some(event) => break event,
+            None => assert!(Instant::now() < deadline, "no event tells who leads"),
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    };
+    let regarding = event.regarding.unwrap_or_default();
+    let uid = lease(&fake).await.metadata.uid;
+    assert!(uid.is_some() && regarding.uid == uid, "{regarding:?}");
+    running.stop().await
 }
 
 #[tokio::test(start_paused = true)]

@@ -26,6 +26,7 @@ use serde_json::{Value, json};
 
 use super::files::BUNDLE;
 use crate::args::OutputFormat;
+use crate::counted::counted;
 
 pub(super) use load::{LoadError, LoadedBundle};
 
@@ -278,8 +279,11 @@ fn report(args: &ValidateBundleArgs, findings: &Findings) -> ExitCode {
         }
         match (errors, warnings) {
             (0, 0) => println!("{} is valid", args.directory.display()),
-            (0, warnings) => println!("{} is valid, with {warnings} warnings", args.directory.display()),
-            _ => println!("{} is not valid: {errors} errors, {warnings} warnings", args.directory.display()),
+            (0, warnings) => println!("{} is valid, with {}", args.directory.display(), counted(warnings, "warning")),
+            _ => {
+                let (errors, warnings) = (counted(errors, "error"), counted(warnings, "warning"));
+                println!("{} is not valid: {errors}, {warnings}", args.directory.display());
+            }
         }
     } else {
         let shown = |(rules, finding): &(&str, Finding)| json!({"level": word(finding.level), "rules": rules, "file": finding.file, "message": finding.words});

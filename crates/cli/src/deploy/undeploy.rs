@@ -12,6 +12,7 @@ use super::inventory::{list_name, list_path};
 use super::ownership::{self, Ownership};
 use super::{DeployError, Inventory, MANAGER, plan};
 use crate::confirm::{NobodyToAsk, confirm};
+use crate::counted::counted;
 use crate::description::{DeployTarget, ProjectArgs, here, text};
 use crate::install::{self, InstallError};
 use crate::manifests::called;
@@ -245,7 +246,7 @@ struct Others {
 impl Others {
     fn words(&self) -> Option<String> {
         let unknown = |list: &[String]| format!("objects that cannot be listed ({})", list.join(", "));
-        let objects = |list: &[String]| format!("{} objects of others ({})", list.len(), shown(list));
+        let objects = |list: &[String]| format!("{} of others ({})", counted(list.len(), "object"), shown(list));
         match (self.objects.as_slice(), self.unknown.as_slice()) {
             ([], []) => None,
             (others, []) => Some(objects(others)),
@@ -359,7 +360,7 @@ mod tests {
             assert_eq!(others.words().as_deref(), expect);
         };
         check(&[], &[], None);
-        check(&["pods/a"], &[], Some("1 objects of others (pods/a)"));
+        check(&["pods/a"], &[], Some("1 object of others (pods/a)"));
         check(&[], &["secrets: no"], Some("maybe objects that cannot be listed (secrets: no)"));
         check(
             &["a", "b", "c", "d"],

@@ -18,7 +18,7 @@ use super::program;
 use crate::data_dir::DataDir;
 use crate::description::text;
 use crate::observer::{Page, Unread};
-use crate::remote_cluster::ClusterArgs;
+use crate::remote_cluster::{ClusterArgs, advice};
 
 /// A certificate or token that ends sooner than this is warned of.
 const SOON: SignedDuration = SignedDuration::from_hours(7 * 24);
@@ -77,16 +77,17 @@ impl Credentials {
             ..Self::default()
         };
         for path in paths {
-            let state = match Kubeconfig::read_from(&path) {
+            let state = match regular(&path).map(|()| Kubeconfig::read_from(&path)) {
                 _ if !path.exists() => FileState::Missing,
-                Ok(found) => match std::mem::take(&mut credentials.merged).merge(found) {
+                Err(why) => FileState::Broken(why),
+                Ok(Ok(found)) => match std::mem::take(&mut credentials.merged).merge(found) {
                     Ok(merged) => {
                         credentials.merged = merged;
                         FileState::Read
                     }
                     Err(error) => FileState::Broken(ErrorChain(&error).to_string()),
                 },
-                Err(error) => FileState::Broken(ErrorChain(&error).to_string()),
+                Ok(Err(error)) => FileState::Broken(ErrorChain(&error).to_string()),
             };
             credentials.files.push((path, state));
         }
@@ -95,6 +96,9 @@ impl Credentials {
 
     /// Whether there is anything to reach a cluster with.
     pub(crate) fn is_usable(&self) -> bool {
+        if self.files.iter().any(|(_, state)| matches!(state, FileState::Broken(_))) {
+            return false;
+        }
         self.entries().is_ok() || (self.in_pod && self.files.iter().all(|(_, state)| *state == FileState::Missing))
     }
 
@@ -159,6 +163,18 @@ impl Credentials {
             findings.push(plugin(&entries.auth, program::is_there));
         }
         findings
+    }
+}
+
+/// Whether a file can be read twice without waiting for anybody: here, and by what talks to the server.
+fn regular(path: &std::path::Path) -> Result<(), String> {
+    match std::fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() => Err("it is a directory".to_owned()),
+        Ok(metadata) if !metadata.is_file() => {
+            Err("it is a pipe or a device; write what it gives to a file first".to_owned())
+        }
+        // What else is wrong is told by whoever reads it.
+        _ => Ok(()),
     }
 }
 
@@ -303,8 +319,17 @@ fn plugin(auth: &Value, is_there: impl Fn(&str) -> bool) -> Finding {
 
 /// Whether the server answers `GET /version`.
 pub(crate) fn server(url: &str, answer: &Result<Page, Unread>) -> Finding {
+    let is_version =
+        |page: &Page| serde_json::from_str::<Value>(&page.text).is_ok_and(|it| it["gitVersion"].is_string());
     let why = match answer {
-        Ok(page) if page.code < 500 => return SERVER.ok(format!("{url} answers")),
+        Ok(page) if page.code == 200 && is_version(page) => return SERVER.ok(format!("{url} answers")),
+        // It is there, and does not know who asks; see `identity`.
+        Ok(page) if matches!(page.code, 401 | 403) => return SERVER.ok(format!("{url} answers")),
+        Ok(page) if page.code < 500 => {
+            let mend = "is it the address of the cluster? A proxy or a login page answers like this; `curl -vk` with the address and /version shows who it is";
+            let what = format!("{url} answers /version with {}, and not as an API server does", page.code);
+            return SERVER.problem(what, &[mend]);
+        }
         Ok(page) => {
             return SERVER.problem(
                 format!("{url} answers {}", page.code),
@@ -313,18 +338,30 @@ pub(crate) fn server(url: &str, answer: &Result<Page, Unread>) -> Finding {
         }
         Err(error) => error.to_string(),
     };
-    let lower = why.to_lowercase();
-    let has = |words: &[&str]| words.iter().any(|word| lower.contains(word));
-    let mend = if has(&["unknownissuer", "invalid peer certificate", "certificate"]) {
-        "the kubeconfig's CA is not the server's: get a new kubeconfig, or set certificate-authority"
-    } else if has(&["dns", "resolve", "name or service"]) {
-        "the host name is not known: is a VPN needed, or is the cluster gone?"
-    } else if has(&["refused"]) {
-        "nobody listens there: start the cluster (`konverge dev`, `minikube start`, …), or choose another with --context"
-    } else {
-        "is a VPN or a proxy needed? `curl -vk` with the address shows how far it gets"
+    SERVER.problem(format!("{url} does not answer: {why}"), &[advice(&why)])
+}
+
+/// No client could be made for the server of the kubeconfig.
+pub(crate) fn no_client(why: &str) -> Finding {
+    SERVER.problem(
+        format!("the kubeconfig cannot be used: {why}"),
+        &[
+            "`kubectl config view --minify` shows the server and how credentials are fetched",
+            "or choose another context with --context",
+        ],
+    )
+}
+
+/// Answers that were not understood; nothing if all were.
+pub(crate) fn garbled(url: &str, answers: Vec<String>) -> Option<Finding> {
+    let count = answers.len();
+    let what = match count {
+        0 => return None,
+        1 => format!("{url} gave an answer that is none of an API server"),
+        _ => format!("{url} gave {count} answers that are none of an API server"),
     };
-    SERVER.problem(format!("{url} does not answer: {why}"), &[mend])
+    let mend = "is a proxy between this machine and the cluster? `kubectl get --raw` with the path shows the answer";
+    Some(SERVER.problem(what, &[mend]).with(answers))
 }
 
 /// Who asks, by a SelfSubjectReview.
@@ -434,7 +471,14 @@ current-context: good";
         check(plugin(&json!({"auth-provider": {"name": "gcp"}}), there), Problem, "taken out");
         let page = |code: u16| Ok(Page { code, date: None, text: String::new(), is_cut: false });
         let failed = |why: &str| Err(Unread::Failed(why.to_owned()));
-        check(server("https://x", &page(200)), Fine, "answers");
+        let said = |code: u16, text: &str| Ok(Page { code, date: None, text: text.to_owned(), is_cut: false });
+        check(server("https://x", &said(200, r#"{"gitVersion": "v1.36.0"}"#)), Fine, "answers");
+        check(server("https://x", &said(200, "<html>log in</html>")), Problem, "with 200, and not as an API server");
+        check(server("https://x", &page(302)), Problem, "with 302, and not as an API server");
+        check(server("https://x", &page(404)), Problem, "with 404, and not as an API server");
+        check(no_client("no credentials came"), Problem, "no credentials came");
+        assert_eq!(garbled("https://x", Vec::new()), None);
+        check(garbled("https://x", vec!["a".into(), "b".into()]).expect("two"), Problem, "2 answers");
         check(server("https://x", &page(401)), Fine, "answers");
         check(server("https://x", &page(503)), Problem, "503");
         for (why, part) in [

@@ -27,8 +27,6 @@ const SOON: SignedDuration = SignedDuration::from_hours(24);
 
 /// Annotations by which a simulated Pod answers as it is told to.
 const SIMULATED_HTTP: &str = "simulate.konverge.dev/http";
-/// The label of nodes whose Pods are simulated.
-const SIMULATED_NODE: &str = "/api/v1/nodes?limit=1&labelSelector=konverge.dev%2Fsimulated%3Dtrue";
 
 /// Reads probes and metrics of a Pod that is ready, or else of any.
 pub(super) async fn examine(
@@ -44,8 +42,7 @@ pub(super) async fn examine(
     };
     let annotations = pod["metadata"]["annotations"].as_object();
     let is_told = annotations.into_iter().flatten().any(|(name, _)| name.starts_with(SIMULATED_HTTP));
-    let simulated = observer.get(SIMULATED_NODE).await.ok().flatten().unwrap_or_default();
-    if simulated["items"].as_array().is_some_and(|nodes| !nodes.is_empty()) && !is_told {
+    if workload.is_simulated && !is_told {
         let why = "Pods are simulated in this cluster, so nobody answers in them";
         return vec![PROBES.not_checked(why), METRICS.not_checked(why)];
     }

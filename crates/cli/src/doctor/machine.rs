@@ -27,6 +27,9 @@ pub(crate) struct Machine {
     disk: Option<(PathBuf, u64)>,
 }
 
+/// A file that is always there, and empty.
+const NO_FILE: &str = if cfg!(windows) { "NUL" } else { "/dev/null" };
+
 const ENGINES: [(&str, &[&str]); 3] = [
     ("docker", &["version", "--format", "{{.Server.Version}}"]),
     ("podman", &["version", "--format", "{{.Client.Version}}"]),
@@ -57,7 +60,8 @@ pub(crate) async fn observe(directory: &Path) -> Machine {
     Machine {
         rustc: program::output("rustc", &["--version"]).await,
         compiler: (compiler.clone(), program::output(&compiler, &["--version"]).await),
-        kubectl: program::output("kubectl", &["version", "--client", "-o", "json"]).await,
+        // Some builds of kubectl ask the server which version of themselves to run, and read whatever it sends.
+        kubectl: program::output("kubectl", &["version", "--client", "-o", "json", "--kubeconfig", NO_FILE]).await,
         engines,
         open_files: open_files(),
         disk: free(directory).map(|free| (directory.to_owned(), free)),

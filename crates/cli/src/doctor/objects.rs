@@ -11,6 +11,7 @@ use super::cluster::since;
 use super::finding::{Finding, Outcome};
 use super::operator::Workload;
 use super::own_project::OwnProject;
+use crate::counted::{counted, counted_as};
 use crate::description::text;
 use crate::manifests::called;
 use crate::observer::{Observer, Unread};
@@ -164,19 +165,19 @@ fn deletions(objects: &[(String, Value)], runs: Runs, now: Timestamp) -> Finding
         .iter()
         .map(|(_, object)| format!("{} waits for {}", called(object), finalizers(object).join(", ")))
         .collect();
-    let count = details.len();
+    let count = counted_as(details.len(), "object waits", "objects wait");
     match runs {
         Runs::Yes => DELETIONS.warning(
-            format!("{count} objects wait to be deleted although the operator runs; its cleanup may fail"),
+            format!("{count} to be deleted although the operator runs; its cleanup may fail"),
             &["`konverge logs` and the events of the object say why", &give_up(resource, first)],
         ),
         Runs::No => DELETIONS.problem(
-            format!("{count} objects wait to be deleted, and the operator that would let them go does not run"),
+            format!("{count} to be deleted, and the operator that would let them go does not run"),
             &["start it: `konverge deploy`, `konverge run` or `konverge dev`", &give_up(resource, first)],
         ),
         Runs::Unknown => DELETIONS.warning(
             format!(
-                "{count} objects wait to be deleted; it is not known whether the operator that would let them go runs elsewhere (by OLM, by Helm, in another namespace)"
+                "{count} to be deleted; it is not known whether the operator that would let them go runs elsewhere (by OLM, by Helm, in another namespace)"
             ),
             &[
                 "look for it: kubectl get deployments,statefulsets --all-namespaces",
@@ -237,10 +238,14 @@ fn conditions(objects: &[Value]) -> Finding {
     let unmet: Vec<String> =
         objects.iter().filter_map(|object| unmet(object).map(|why| format!("{} {why}", called(object)))).collect();
     match unmet.is_empty() {
-        true => CONDITIONS.ok(format!("none of {} objects says that something is wrong", objects.len())),
+        true => CONDITIONS.ok(format!("none of {} says that something is wrong", counted(objects.len(), "object"))),
         false => CONDITIONS
             .warning(
-                format!("{} of {} objects are not as they should be", unmet.len(), objects.len()),
+                format!(
+                    "{} of {} not as they should be",
+                    unmet.len(),
+                    counted_as(objects.len(), "object is", "objects are")
+                ),
                 &["kubectl describe KIND NAME", "konverge logs"],
             )
             .with(unmet),
@@ -278,7 +283,7 @@ fn events(found: &Result<Vec<Value>, Unread>, namespace: &str, groups: &[String]
         Ok(found) => found,
         Err(error) => return EVENTS.not_checked(error.to_string()),
     };
-    let mut counted: BTreeMap<(String, String), (u64, String)> = BTreeMap::new();
+    let mut by_reason: BTreeMap<(String, String), (u64, String)> = BTreeMap::new();
     for event in found {
         let about = &event["involvedObject"];
         let group = text(&about["apiVersion"]).split_once('/').map(|(group, _)| group.to_owned());
@@ -296,21 +301,23 @@ fn events(found: &Result<Vec<Value>, Unread>, namespace: &str, groups: &[String]
         let place = about["namespace"].as_str().map_or_else(String::new, |namespace| format!("{namespace}/"));
         let object = format!("{} {place}{}", text(&about["kind"]), text(&about["name"]));
         let times = event["count"].as_u64().or_else(|| event["series"]["count"].as_u64()).unwrap_or(1);
-        let entry = counted.entry((object, text(&event["reason"]))).or_default();
+        let entry = by_reason.entry((object, text(&event["reason"]))).or_default();
         *entry = (entry.0 + times, text(&event["message"]));
     }
-    if counted.is_empty() {
+    if by_reason.is_empty() {
         return EVENTS.ok("none");
     }
-    let mut lines: Vec<(u64, String)> = counted
+    let mut lines: Vec<(u64, String)> = by_reason
         .into_iter()
-        .map(|((object, reason), (times, message))| (times, format!("{object}: {reason}, {times} times: {message}")))
+        .map(|((object, reason), (times, message))| {
+            (times, format!("{object}: {reason}, {}: {message}", counted(times, "time")))
+        })
         .collect();
     lines.sort_by_key(|(times, _)| std::cmp::Reverse(*times));
     EVENTS
         .found(
             Outcome::Warning,
-            format!("{} kinds of warnings", lines.len()),
+            counted_as(lines.len(), "kind of warning", "kinds of warnings"),
             &["kubectl get events --all-namespaces --field-selector type=Warning"],
         )
         .with(lines.into_iter().map(|(_, line)| line))
@@ -366,7 +373,7 @@ mod tests {
         ] {
             check(deletions(&shop(long_ago, finalizers), Runs::No, now()), Outcome::Problem, expect);
         }
-        let workload = |object: Option<Value>, runs_here| Workload { object, pods: Vec::new(), runs_here };
+        let workload = |object: Option<Value>, runs_here| Workload { object, runs_here, ..Workload::default() };
         assert_eq!(Runs::of(&workload(None, false)), Runs::Unknown);
         assert_eq!(Runs::of(&workload(None, true)), Runs::Yes);
         assert_eq!(Runs::of(&workload(Some(json!({})), false)), Runs::No);

@@ -8,6 +8,7 @@ use super::cluster::since;
 use super::finding::{Finding, Outcome};
 use super::own_project::OwnProject;
 use super::{gauges, objects, rights};
+use crate::counted::counted;
 use crate::deploy::{complaints, pod_query, unfinished};
 use crate::description::text;
 use crate::observer::{Observer, Unread};
@@ -18,6 +19,9 @@ const MOST: usize = 50;
 /// A container that ended this often has a problem, even if it runs just now.
 const MANY_RESTARTS: u64 = 5;
 
+/// Selects nodes whose Pods are simulated.
+const SIMULATED_NODE: &str = "&labelSelector=konverge.dev%2Fsimulated%3Dtrue";
+
 /// What runs the operator in the cluster.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Workload {
@@ -26,6 +30,8 @@ pub(crate) struct Workload {
     pub pods: Vec<Value>,
     /// Whether `konverge dev` of this project may run it instead.
     pub runs_here: bool,
+    /// Whether its Pods are simulated, so that nothing runs in them.
+    pub is_simulated: bool,
 }
 
 impl Workload {
@@ -38,6 +44,8 @@ impl Workload {
                 let query = pod_query(&found);
                 let pods = observer.list(&format!("/api/v1/namespaces/{namespace}/pods"), &query, MOST).await?;
                 (workload.object, workload.pods) = (Some(found), pods.items);
+                let nodes = observer.list("/api/v1/nodes", SIMULATED_NODE, 1).await;
+                workload.is_simulated = nodes.is_ok_and(|nodes| !nodes.items.is_empty());
                 break;
             }
         }
@@ -133,7 +141,8 @@ fn pods(pods: &[Value], namespace: &str) -> Finding {
         }
         details.extend(complaints);
         if restarts > 0 {
-            details.push(format!("Pod {} was restarted {restarts} times", text(&pod["metadata"]["name"])));
+            let times = counted(restarts, "time");
+            details.push(format!("Pod {} was restarted {times}", text(&pod["metadata"]["name"])));
         }
         if worst != Outcome::Problem {
             worst = outcome;
@@ -175,6 +184,11 @@ async fn lease_of(observer: &Observer, project: &OwnProject, workload: &Workload
 
 fn lease(found: Option<&Value>, name: &str, workload: &Workload, now: Timestamp) -> Finding {
     let mend = &["konverge logs", "kubectl get leases --all-namespaces"];
+    if workload.is_simulated {
+        let holder = found.map_or_else(String::new, |found| text(&found["spec"]["holderIdentity"]));
+        let elsewhere = if holder.is_empty() { String::new() } else { format!("; {holder} holds the Lease {name}") };
+        return LEASE.not_checked(format!("Pods are simulated in this cluster, so none of them leads{elsewhere}"));
+    }
     let Some(found) = found else {
         return match workload.is_ready() {
             true => LEASE.warning(format!("there is no Lease {name}: no Pod has led yet"), mend),
@@ -228,7 +242,7 @@ mod tests {
 
     #[test]
     fn workloads() {
-        let workload = |object: Option<Value>, runs_here: bool| Workload { object, pods: Vec::new(), runs_here };
+        let workload = |object: Option<Value>, runs_here: bool| Workload { object, runs_here, ..Workload::default() };
         check(
             deployed(&workload(None, false), "shop", "ns"),
             Outcome::NotChecked,
@@ -269,7 +283,7 @@ mod tests {
     #[test]
     fn leases() {
         let now: Timestamp = "2026-01-01T00:01:00Z".parse().unwrap();
-        let workload = |ready: bool| Workload { object: None, pods: vec![pod(ready, json!({}))], runs_here: false };
+        let workload = |ready: bool| Workload { pods: vec![pod(ready, json!({}))], ..Workload::default() };
         let held = |holder: &str, renewed: &str| json!({"spec": {"holderIdentity": holder, "renewTime": renewed, "leaseDurationSeconds": 15}});
         check(lease(None, "a/b", &workload(false), now), Outcome::NotChecked, "no Pod is ready");
         check(lease(None, "a/b", &workload(true), now), Outcome::Warning, "no Lease a/b");
@@ -287,6 +301,13 @@ mod tests {
             lease(Some(&held("other", "2026-01-01T00:00:55Z")), "a/b", &workload(true), now),
             Outcome::Warning,
             "no Pod of this deployment",
+        );
+        let simulated = Workload { is_simulated: true, ..workload(true) };
+        check(lease(None, "a/b", &simulated, now), Outcome::NotChecked, "simulated");
+        check(
+            lease(Some(&held("laptop_1", "2026-01-01T00:00:00Z")), "a/b", &simulated, now),
+            Outcome::NotChecked,
+            "laptop_1 holds the Lease a/b",
         );
         check(
             lease(Some(&held("shop-1_x", "2026-01-01T00:00:00Z")), "a/b", &workload(true), now),

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::checks::{BUILD, DEPENDENCY, FOUND, GENERATED, SAMPLES, SCAFFOLD};
 use super::finding::Finding;
+use crate::counted::counted_as;
 use crate::description::{DeployTarget, Description, ProjectArgs, ProjectError, here};
 use crate::documents::{Document, read_all};
 use crate::generate;
@@ -46,6 +47,8 @@ pub(crate) struct OwnProject {
     /// The versions of konverge in its lock file; none if there is no such file.
     locked: Option<Vec<String>>,
     age: ScaffoldAge,
+    /// Scaffolded files that wait for a person, and for which lines.
+    waiting: Vec<(String, Vec<String>)>,
     /// Generated files that are stale; none if nobody generated any.
     stale: Result<Option<Vec<FileChange>>, String>,
 }
@@ -103,6 +106,7 @@ impl OwnProject {
             rust_version: project.package()["rust_version"].as_str().map(str::to_owned),
             kinds: scaffold::kinds(&directory),
             age: scaffold::age(&directory),
+            waiting: scaffold::waiting_for_a_person(&directory),
             locked: lock.map(|lock| locked_versions(&lock, "konverge")),
             directory,
             target,
@@ -119,7 +123,7 @@ impl OwnProject {
         vec![
             FOUND.ok(format!("the operator {binary} in {}", self.directory.display())),
             dependency(self.locked.as_deref(), own),
-            age(&self.age, own),
+            waiting(&self.waiting).unwrap_or_else(|| age(&self.age, own)),
             built(&self.build, self.operator.as_ref().err()),
             generated(&self.stale),
             self.samples().await,
@@ -154,10 +158,15 @@ impl OwnProject {
         });
         let wrong: Vec<String> = wrong.collect();
         match wrong.len() {
-            0 => SAMPLES.ok(format!("{} objects are valid", judged.len())),
+            0 => SAMPLES.ok(format!("{} valid", counted_as(judged.len(), "object is", "objects are"))),
             count => {
                 let mend = format!("konverge validate -f {} --crds {GENERATED_CRDS}", samples::DIRECTORY);
-                SAMPLES.problem(format!("{count} of {} objects are not valid", judged.len()), &[&mend]).with(wrong)
+                SAMPLES
+                    .problem(
+                        format!("{count} of {} not valid", counted_as(judged.len(), "object is", "objects are")),
+                        &[&mend],
+                    )
+                    .with(wrong)
             }
         }
     }
@@ -213,6 +222,28 @@ fn dependency(locked: Option<&[String]>, own: &str) -> Finding {
     }
 }
 
+/// Nothing if no file waits for a person.
+fn waiting(files: &[(String, Vec<String>)]) -> Option<Finding> {
+    let paths = |is_it: fn(&[String]) -> bool| -> Vec<&str> {
+        files.iter().filter(|(_, lines)| is_it(lines)).map(|(path, _)| path.as_str()).collect()
+    };
+    let (marked, by_hand) = (paths(<[String]>::is_empty), paths(|lines| !lines.is_empty()));
+    if !marked.is_empty() {
+        let what = format!("conflicts are not resolved in {}", marked.join(", "));
+        return Some(SCAFFOLD.problem(what, &["choose between <<<<<<< and >>>>>>>, then `cargo test`"]));
+    }
+    if by_hand.is_empty() {
+        return None;
+    }
+    let what =
+        format!("lines that `konverge create` asked you to put in by hand are still missing in {}", by_hand.join(", "));
+    let mend = ["put them in", "or `konverge update`, which marks the places in the file"];
+    // Lines around a change are known to whoever opens the file.
+    let is_change = |line: &&String| line.len() > 1 && line.starts_with(['+', '-']);
+    let lines = files.iter().flat_map(|(_, lines)| lines.iter().filter(is_change).cloned());
+    Some(SCAFFOLD.problem(what, &mend).with(lines))
+}
+
 fn age(age: &ScaffoldAge, own: &str) -> Finding {
     match age {
         ScaffoldAge::None => {
@@ -253,7 +284,10 @@ fn generated(stale: &Result<Option<Vec<FileChange>>, String>) -> Finding {
         Ok(Some(stale)) => {
             let files = stale.iter().map(|change| format!("{} {}", change.path.display(), change.action.stale()));
             GENERATED
-                .warning(format!("{} files are not up to date", stale.len()), &["konverge generate all"])
+                .warning(
+                    format!("{} not up to date", counted_as(stale.len(), "file is", "files are")),
+                    &["konverge generate all"],
+                )
                 .with(files)
         }
     }
@@ -290,6 +324,11 @@ mod tests {
         check(age(&ScaffoldAge::Other("0.9.0".into()), "1.0.0"), Warning, "konverge 0.9.0 wrote it");
         check(age(&ScaffoldAge::Other("1.0.0".into()), "1.0.0"), Warning, "same version");
         check(age(&ScaffoldAge::Unreadable("no layout".into()), "1.0.0"), Problem, "no layout");
+        let lines =
+            |lines: &[&str]| vec![("src/kinds.rs".to_owned(), lines.iter().map(|line| (*line).into()).collect())];
+        assert_eq!(waiting(&[]), None);
+        check(waiting(&lines(&["+ .and(till())"])).expect("a file waits"), Problem, "missing in src/kinds.rs");
+        check(waiting(&lines(&[])).expect("a file waits"), Problem, "not resolved in src/kinds.rs");
         check(built(&BuildState::Never, Some(&"not built".into())), NotChecked, "--build");
         check(built(&BuildState::Failed("broken".into()), Some(&"x".into())), Problem, "broken");
         check(built(&BuildState::Current, None), Fine, "nothing has changed");
@@ -302,7 +341,7 @@ mod tests {
             FileChange { path: "config/crd/a.yaml".into(), action: crate::generated_files::FileAction::Replace };
         let found = generated(&Ok(Some(vec![stale])));
         assert_eq!(found.details, ["config/crd/a.yaml stale"]);
-        check(found, Warning, "1 files are not");
+        check(found, Warning, "1 file is not");
         check(without_project(&NoProject::Nothing("none".into())), NotChecked, "none");
         check(without_project(&NoProject::Broken("bad".into())), Problem, "bad");
     }

@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::checks::WEBHOOKS;
 use super::credentials::date;
 use super::finding::{Finding, Outcome};
+use crate::counted::counted;
 use crate::description::text;
 use crate::observer::Observer;
 
@@ -147,11 +148,11 @@ pub(super) fn judge(callees: &[(Callee, Answering)], now: Timestamp) -> Finding 
     }
     match details.len() {
         0 if callees.is_empty() => WEBHOOKS.ok("there are none"),
-        0 => WEBHOOKS.ok(format!("{} webhooks can be called", callees.len())),
+        0 => WEBHOOKS.ok(format!("{} can be called", counted(callees.len(), "webhook"))),
         count => WEBHOOKS
             .found(
                 worst,
-                format!("{count} of {} webhooks cannot be called, or soon not any more", callees.len()),
+                format!("{count} of {} cannot be called, or soon not any more", counted(callees.len(), "webhook")),
                 &[
                     "start the operator that serves it: `konverge dev`, `konverge run` or `konverge deploy`",
                     "or take it out, if nobody serves it any more: kubectl delete KIND NAME",
@@ -186,7 +187,7 @@ mod tests {
             assert!(format!("{} {}", found.what, found.details.join(" ")).contains(part), "{found:?}");
         };
         let good = ca(2030);
-        check("Fail", &good, Answering::Yes, Fine, "1 webhooks can be called");
+        check("Fail", &good, Answering::Yes, Fine, "1 webhook can be called");
         check("Fail", &good, Answering::Unknown, Fine, "");
         check("Fail", &good, Answering::No("nobody".into()), Problem, "nobody; every request");
         check("Ignore", &good, Answering::No("nobody".into()), Warning, "passed over");

@@ -124,8 +124,9 @@ impl Child {
             .envs(self.invocation.variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true);
+            .stderr(Stdio::piped());
+        // The supervisor is not killed when this value is dropped: the pipe closes then, and it stops the operator with all that the operator has started,
+        // as it could not if it was killed.
         let mut process = huge_pages::allow_for_child(|| command.spawn())?;
         // The pipe is taken out of the process, because waiting for a process closes its pipes.
         self.lifeline = process.stdin.take();

@@ -12,7 +12,7 @@ use crate::huge_pages;
 /// Why there is no executable.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CompileError {
-    #[error("cargo cannot be started; is Rust installed? https://rustup.rs has it")]
+    #[error("cargo cannot be started; install Rust (https://rustup.rs has it), or name cargo in the variable CARGO")]
     NoCargo(#[source] io::Error),
     #[error("the build of {0} failed; cargo says above what is wrong")]
     Failed(String),

@@ -17,6 +17,8 @@ pub(crate) struct Project {
     binary: String,
     /// Where cargo builds it.
     target: PathBuf,
+    /// Where cargo keeps what it compiles on the way.
+    build: PathBuf,
     /// The package as cargo describes it.
     package: Value,
 }
@@ -35,7 +37,9 @@ pub(crate) enum Found {
 /// Why a project cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FindError {
-    #[error("cargo cannot be started to look at this project; is Rust installed?")]
+    #[error(
+        "cargo cannot be started to look at this project; install Rust (https://rustup.rs has it), or name cargo in the variable CARGO"
+    )]
     NoCargo(#[source] std::io::Error),
     #[error("cargo does not understand {}:\n{words}", manifest.display())]
     Manifest { manifest: PathBuf, words: String },
@@ -101,9 +105,14 @@ impl Project {
         &self.workspace
     }
 
-    /// Where cargo builds it.
-    pub(super) fn target(&self) -> &Path {
+    /// Where cargo puts what it has built.
+    pub(crate) fn target(&self) -> &Path {
         &self.target
+    }
+
+    /// Where cargo keeps compiled dependencies; the same unless the developer says otherwise.
+    pub(crate) fn build_directory(&self) -> &Path {
+        &self.build
     }
 
     /// The package as cargo describes it.
@@ -155,8 +164,9 @@ fn choose(directory: &Path, manifest: &Path, metadata: &Value, bin: Option<&str>
     };
     let workspace = metadata["workspace_root"].as_str().map_or_else(|| directory.to_owned(), PathBuf::from);
     let target = metadata["target_directory"].as_str().map_or_else(|| workspace.join("target"), PathBuf::from);
+    let build = metadata["build_directory"].as_str().map_or_else(|| target.clone(), PathBuf::from);
     let package = package.clone();
-    Ok(Found::Operator(Project { directory: directory.to_owned(), workspace, binary, target, package }))
+    Ok(Found::Operator(Project { directory: directory.to_owned(), workspace, binary, target, build, package }))
 }
 
 #[cfg(test)]

@@ -9,7 +9,8 @@
 //! When `konverge dev` ends, however it ends, the kernel closes the pipe, and the supervisor stops the operator. A byte on the pipe
 //! makes it kill the operator at once, as the scorecard does it. The
 //! supervisor leads a process group of its own, so that a Ctrl-C in the terminal reaches `konverge dev` alone, which then
-//! stops things in order. On Linux the operator also ends if the supervisor itself is killed.
+//! stops things in order. So does the operator: what it has started, and left behind, ends with it. On Linux the operator also
+//! ends if the supervisor itself is killed.
 
 use std::convert::Infallible;
 use std::io::{self, Read};
@@ -24,6 +25,12 @@ use super::child::ask_to_stop;
 
 /// How long an operator may take to stop; a little longer than it gives its own reconciles.
 pub(super) const STOP_WITHIN: Duration = Duration::from_secs(30);
+
+/// How long processes that an operator left behind may take to stop when they are asked to.
+const LEFT_BEHIND_WITHIN: Duration = Duration::from_secs(2);
+
+/// How often is looked whether they are gone.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// What is added to a signal's number to make an exit code.
 pub(super) const BY_SIGNAL: i32 = 128;
@@ -88,37 +95,69 @@ pub(crate) fn supervise(args: &SuperviseArgs) -> io::Result<Infallible> {
 async fn watch_over(args: &SuperviseArgs) -> io::Result<ExitStatus> {
     let mut stop = StopSignals::listen(STOP_WITHIN + Duration::from_secs(5))?;
     let mut operator = spawn(args)?;
+    let group = operator.id();
     let word = tokio::select! {
-        status = operator.wait() => return status,
+        status = operator.wait() => {
+            end_group(group, LEFT_BEHIND_WITHIN).await;
+            return status;
+        }
         word = pipe_word() => word,
         () = stop.asked() => PipeWord::Stop,
     };
     if word == PipeWord::Kill {
         operator.kill().await?;
+        end_group(group, Duration::ZERO).await;
         return operator.wait().await;
     }
     ask_to_stop(&operator);
-    match tokio::time::timeout(STOP_WITHIN, operator.wait()).await {
+    let status = match tokio::time::timeout(STOP_WITHIN, operator.wait()).await {
         Ok(status) => status,
         Err(_) => {
             operator.kill().await?;
             operator.wait().await
         }
+    };
+    end_group(group, LEFT_BEHIND_WITHIN).await;
+    status
+}
+
+/// Ends what an operator that is gone has left in its process group.
+#[cfg(unix)]
+async fn end_group(group: Option<u32>, within: Duration) {
+    use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+    let Some(group) = group.and_then(|id| Pid::from_raw(id.cast_signed())) else { return };
+    // An error says that nobody is left.
+    if kill_process_group(group, Signal::TERM).is_err() {
+        return;
+    }
+    let deadline = tokio::time::Instant::now() + within;
+    while test_kill_process_group(group).is_ok() {
+        if tokio::time::Instant::now() >= deadline {
+            let _ = kill_process_group(group, Signal::KILL);
+            return;
+        }
+        tokio::time::sleep(LOOK).await;
     }
 }
+
+#[cfg(not(unix))]
+async fn end_group(_: Option<u32>, _: Duration) {}
 
 /// The operator, by way of a process that asks the kernel to end it with this one.
 #[cfg(target_os = "linux")]
 fn spawn(args: &SuperviseArgs) -> io::Result<Child> {
     let mut command = this_program()?;
     command.args([NAME, "--become-child-of", &std::process::id().to_string()]).arg(&args.executable);
-    command.arg("--").args(&args.flags);
+    command.arg("--").args(&args.flags).process_group(0);
     command.stdin(Stdio::null()).kill_on_drop(true).spawn()
 }
 
 #[cfg(not(target_os = "linux"))]
 fn spawn(args: &SuperviseArgs) -> io::Result<Child> {
-    Command::new(&args.executable).args(&args.flags).stdin(Stdio::null()).kill_on_drop(true).spawn()
+    let mut command = Command::new(&args.executable);
+    #[cfg(unix)]
+    command.process_group(0);
+    command.args(&args.flags).stdin(Stdio::null()).kill_on_drop(true).spawn()
 }
 
 /// Turns this process into the operator. What the kernel was asked for survives that.

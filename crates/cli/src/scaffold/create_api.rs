@@ -68,8 +68,10 @@ pub(crate) fn create_api(args: &CreateApiArgs) -> Result<(), ScaffoldError> {
         }
         Some(resource) if resource.versions.contains(&version) => {
             if resource.controller || !args.controller {
+                existing.ask_again()?;
                 return Err(ScaffoldError::Refused(already(resource, &version)));
             }
+            refuse_without_status(&existing, resource)?;
             resource.controller = true;
         }
         Some(resource) => {
@@ -142,6 +144,20 @@ fn free_module(project: &ProjectFile, group: &str, kind: &str) -> Option<String>
         .into_iter()
         .filter(|module| !module.starts_with('_'))
         .find(|module| !test_names(module).iter().any(is_taken))
+}
+
+/// The controller writes the status of the stored version. A file that began as a copy of another version is the user's, so nothing is added to it.
+fn refuse_without_status(existing: &Existing, resource: &Resource) -> Result<(), ScaffoldError> {
+    let (hub, status) = (source(resource, resource.hub()), format!("{}Status", resource.kind));
+    let text = existing.disk.read(&hub)?.unwrap_or_default();
+    if resource.hub() == resource.first() || text.contains(&status) {
+        return Ok(());
+    }
+    let why = format!(
+        "the controller would write a status, and {hub} has none; add `status = \"{status}\"` to its `#[kube(…)]` and the type {status} with \
+         `observed_generation: i64` and `ready_replicas: i32`, in all versions, and run this again"
+    );
+    Err(ScaffoldError::Refused(why))
 }
 
 /// All versions of a kind have one scope and one plural.

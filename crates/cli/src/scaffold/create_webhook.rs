@@ -74,6 +74,7 @@ pub(crate) fn create_webhook(args: &CreateWebhookArgs) -> Result<(), ScaffoldErr
         if !wanted.is_none() {
             existing.disk.tell("36", "there", &format!("{}: it was scaffolded before", source(resource, "webhook")));
         }
+        existing.ask_again()?;
         println!("\nNothing is left to do.");
         return Ok(());
     }

@@ -10,10 +10,14 @@ use super::ScaffoldError;
 use super::files::Files;
 use super::plan::Step;
 use super::project_file::{PROJECT, ProjectFile};
+use crate::counted::counted;
 use crate::whole_file::write_whole;
 
 /// The directory with the scaffold as it was written last, for `konverge update`.
 pub(crate) const KEPT: &str = ".scaffold";
+
+/// The part of it with files as they were before a command that left lines of them to a person.
+const BY_HAND: &str = ".by-hand";
 
 /// The directory of a project.
 #[derive(Clone, Debug)]
@@ -75,11 +79,10 @@ impl Disk {
                 }
                 Step::Conflict { path, text, conflicts } => {
                     self.write(path, text)?;
-                    let places = if *conflicts == 1 { "place" } else { "places" };
                     self.tell(
                         "31",
                         "conflict",
-                        &format!("{path}: choose between <<<<<<< and >>>>>>> in {conflicts} {places}"),
+                        &format!("{path}: choose between <<<<<<< and >>>>>>> in {}", counted(*conflicts, "place")),
                     );
                 }
                 Step::Remove { path } => {
@@ -93,6 +96,7 @@ impl Disk {
                         &format!("{path}: you changed the lines that this would change; please do so yourself:"),
                     );
                     lines.iter().for_each(|line| println!("           {line}"));
+                    println!("           (if it is done otherwise: rm {KEPT}/{BY_HAND}/{path})");
                 }
                 Step::Leave { path, why } => self.tell("36", "left", &format!("{path}: {why}")),
             }
@@ -125,7 +129,34 @@ impl Disk {
 
     /// The scaffold as it was written last.
     pub(crate) fn kept(&self) -> Result<Files, ScaffoldError> {
-        let top = self.root.join(KEPT);
+        let mut kept = self.kept_in(KEPT)?;
+        kept.retain(|path, _| !Path::new(path).starts_with(BY_HAND));
+        Ok(kept)
+    }
+
+    /// Of files that wait for a person, the scaffold as it was before the command that left them to the person.
+    pub(crate) fn by_hand(&self) -> Result<Files, ScaffoldError> {
+        self.kept_in(&format!("{KEPT}/{BY_HAND}"))
+    }
+
+    /// Keeps these files, and no others, as they were before.
+    pub(crate) fn keep_by_hand<'a>(
+        &self,
+        before: impl Iterator<Item = (&'a String, &'a String)>,
+    ) -> Result<(), ScaffoldError> {
+        if self.dry_run {
+            return Ok(());
+        }
+        let mut former: BTreeSet<String> = self.by_hand()?.into_keys().collect();
+        for (path, text) in before {
+            former.remove(path);
+            self.write(&format!("{KEPT}/{BY_HAND}/{path}"), text)?;
+        }
+        former.iter().try_for_each(|path| self.remove(&format!("{KEPT}/{BY_HAND}/{path}")))
+    }
+
+    fn kept_in(&self, folder: &str) -> Result<Files, ScaffoldError> {
+        let top = self.root.join(folder);
         if top.is_symlink() {
             return Err(ScaffoldError::Link(top));
         }
@@ -144,7 +175,8 @@ impl Disk {
                 }
             }
         }
-        let kept = paths.iter().map(|path| Ok(self.read(&format!("{KEPT}/{path}"))?.map(|text| (path.clone(), text))));
+        let kept =
+            paths.iter().map(|path| Ok(self.read(&format!("{folder}/{path}"))?.map(|text| (path.clone(), text))));
         kept.filter_map(Result::transpose).collect()
     }
 

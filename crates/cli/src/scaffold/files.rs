@@ -206,8 +206,11 @@ fn kube_attributes(project: &ProjectFile, resource: &Resource) -> String {
         setting("group", &project.full_group(&resource.group)),
         setting("version", resource.first()),
         setting("kind", &resource.kind),
-        setting("status", &format!("{}Status", resource.kind)),
     ];
+    // Without a controller nobody would write one.
+    if resource.controller {
+        settings.push(setting("status", &format!("{}Status", resource.kind)));
+    }
     if resource.plural != names::plural_of(&resource.kind) {
         settings.push(setting("plural", &resource.plural));
     }

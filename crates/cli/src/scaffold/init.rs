@@ -52,6 +52,7 @@ pub(crate) fn init(args: &InitArgs) -> Result<(), ScaffoldError> {
     let directory_name = name_of(&root);
     let name = names::project_name(args.name.as_deref().unwrap_or(&directory_name))?;
     let konverge = args.konverge.source(&root)?;
+    konverge.texts().try_for_each(names::source)?;
     let mut project = ProjectFile::new(name, domain, konverge, files::templates());
 
     let disk = Disk::new(root, args.dry_run);

@@ -94,6 +94,16 @@ impl KonvergeSource {
         PACKAGES.map(line).join("\n")
     }
 
+    /// What becomes part of other files.
+    pub(crate) fn texts(&self) -> impl Iterator<Item = &str> {
+        let (first, second) = match self {
+            KonvergeSource::Path { path } => (path, None),
+            KonvergeSource::Git { git, rev } => (git, rev.as_ref()),
+            KonvergeSource::Version { version } => (version, None),
+        };
+        std::iter::once(first).chain(second).map(String::as_str)
+    }
+
     /// The path of a checkout, if it is one.
     pub(crate) fn path(&self) -> Option<&str> {
         match self {

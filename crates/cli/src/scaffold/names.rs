@@ -43,6 +43,7 @@ const TAKEN: &[&str] = &[
     "Resources",
     "Result",
     "Review",
+    "SecurityContext",
     "Serialize",
     "Some",
     "String",
@@ -117,6 +118,18 @@ fn shown(text: &str) -> &str {
     if text.is_empty() { "\"\"" } else { text }
 }
 
+/// A path, an address or a revision of Konverge, which becomes text in manifests and in a Dockerfile.
+pub(crate) fn source(text: &str) -> Result<(), BadName> {
+    match text.is_empty()
+        || text.contains(|letter: char| letter.is_control() || ['"', '\'', '`', '$', '\\'].contains(&letter))
+    {
+        false => Ok(()),
+        true => Err(BadName(format!(
+            "{text:?} cannot be the place of Konverge: it has a quote, a backslash, a dollar or a line break, or nothing at all; move the checkout to another path"
+        ))),
+    }
+}
+
 /// A version of an API.
 pub(crate) fn version(text: &str) -> Result<String, BadName> {
     match Version::parse(text) {
@@ -131,7 +144,7 @@ pub(crate) fn version(text: &str) -> Result<String, BadName> {
 pub(crate) fn kind(text: &str) -> Result<String, BadName> {
     let bad = |why: String| Err(BadName(format!("{text:?} cannot be the kind: {why}")));
     if !is_camel(text) {
-        let example = camel(text).unwrap_or_else(|| "Memcached".into());
+        let example = camel(text).map_or_else(|| "Memcached".into(), fit);
         return bad(format!("a kind begins with a capital and has only letters and digits, such as --kind {example}"));
     }
     if text.len() > LONGEST_KIND {
@@ -139,15 +152,24 @@ pub(crate) fn kind(text: &str) -> Result<String, BadName> {
     }
     let module = module(text);
     if KEYWORDS.contains(&module.as_str()) {
-        return bad(format!("its module would be called {module}, which is a word of Rust; try {text}Resource"));
+        return bad(format!("its module would be called {module}, which is a word of Rust; try {}", fit(text.into())));
     }
     if CRATES.contains(&module.as_str()) {
-        return bad(format!("its module would be called {module}, as a crate is; try {text}Resource"));
+        return bad(format!("its module would be called {module}, as a crate is; try {}", fit(text.into())));
     }
     if TAKEN.contains(&text) {
-        return bad(format!("the code of an operator uses this name for something else; try My{text}"));
+        return bad(format!("the code of an operator uses this name for something else; try {}", fit(text.into())));
     }
     Ok(text.to_owned())
+}
+
+/// The same name, or one like it that a kind can have.
+fn fit(kind: String) -> String {
+    let module = module(&kind);
+    if KEYWORDS.contains(&module.as_str()) || CRATES.contains(&module.as_str()) {
+        return format!("{kind}Resource");
+    }
+    if TAKEN.contains(&kind.as_str()) { format!("My{kind}") } else { kind }
 }
 
 fn is_camel(text: &str) -> bool {
@@ -296,6 +318,17 @@ mod tests {
     }
 
     #[test]
+    fn places_of_konverge() {
+        for good in ["../konverge", "/opt/my konverge", "https://example.com/k.git", "0.1", ">=0.1, <2"] {
+            assert_eq!(source(good), Ok(()));
+        }
+        for bad in ["", "a\"b", "a'b", "a\nb", "$HOME/k", "a\\b", "`k`"] {
+            let told = source(bad).expect_err(bad).to_string();
+            assert!(told.contains("cannot be the place of Konverge"), "{told}");
+        }
+    }
+
+    #[test]
     fn versions() {
         for good in ["v1", "v2", "v1alpha1", "v10beta11"] {
             check(version(good), good);
@@ -313,6 +346,9 @@ mod tests {
         check(kind("Memcached"), "Memcached");
         check(kind("memcached"), "begins with a capital and has only letters and digits, such as --kind Memcached");
         check(kind("web-app"), "such as --kind WebApp");
+        // What is suggested can be typed.
+        check(kind("self"), "such as --kind SelfResource");
+        check(kind("deployment"), "such as --kind MyDeployment");
         check(kind("3D"), "such as --kind Memcached");
         check(kind(""), "such as --kind Memcached");
         check(kind("Größe"), "begins with a capital");

@@ -34,6 +34,14 @@ impl Step {
             Step::ByHand { .. } | Step::Leave { .. } => None,
         }
     }
+
+    /// The path that a person has to change, if one is.
+    pub(crate) fn by_hand(&self) -> Option<&String> {
+        match self {
+            Step::ByHand { path, .. } => Some(path),
+            _ => None,
+        }
+    }
 }
 
 /// What is done where a person has changed the same lines.

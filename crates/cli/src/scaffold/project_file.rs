@@ -160,6 +160,7 @@ impl ProjectFile {
     fn check_names(&self) -> Result<(), BadName> {
         names::project_name(&self.project_name)?;
         names::domain(&self.domain)?;
+        self.konverge.texts().try_for_each(names::source)?;
         for resource in &self.resources {
             names::known_kind(&resource.kind)?;
             names::known_module(&resource.module)?;
@@ -294,6 +295,10 @@ mod tests {
             ("domain: example.com", "domain: example.com/x"),
             ("- v1alpha1", "- ../v1"),
             ("hub: v1", "hub: ../v1"),
+            ("  version: \"0.1.0\"", "  version: \"0.1\\\"\\nx = 1\""),
+            ("  version: \"0.1.0\"", "  path: \"a\\\"b\""),
+            ("  version: \"0.1.0\"", "  path: \"a\\nb\""),
+            ("  version: \"0.1.0\"", "  git: \"https://x/a'b\""),
         ] {
             assert!(good.contains(from), "{from}\n{good}");
             let bad = ProjectFile::parse(&good.replacen(from, to, 1), Path::new("PROJECT"));

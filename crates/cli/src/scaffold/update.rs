@@ -8,7 +8,7 @@ use super::files;
 use super::merge::Sides;
 use super::plan::{OnConflict, Step, plan};
 use super::project_file::ProjectFile;
-use super::{ScaffoldError, current_directory, tell_next};
+use super::{ScaffoldError, by_hand, current_directory, tell_next};
 
 /// Arguments of `konverge update`.
 #[derive(Debug, clap::Args)]
@@ -52,12 +52,15 @@ pub(crate) fn update(args: &UpdateArgs) -> Result<(), ScaffoldError> {
     was.retain(|path, _| !project.unmanaged.contains(path));
     let is = disk.read_all(was.keys().chain(scaffold.keys()).collect::<BTreeSet<_>>())?;
     refuse_open_conflicts(&is)?;
+    // Lines that an earlier command left to a person are merged once more, and marked where they do not fit.
+    was.extend(by_hand::waiting(&disk.by_hand()?, &was, &is));
     let (before, after) =
         (format!("scaffold of konverge {}", project.cli_version), format!("konverge {}", shall.cli_version));
     let sides = Sides { ours: "yours", base: &before, theirs: &after };
     let steps = plan(&was, &scaffold, &is, OnConflict::Mark, sides);
     disk.take(&steps, &scaffold)?;
     disk.remember(&shall, &scaffold, &kept)?;
+    disk.keep_by_hand(std::iter::empty())?;
     let conflicts = steps.iter().filter(|step| matches!(step, Step::Conflict { .. })).count();
     match conflicts {
         0 => {}
@@ -74,14 +77,19 @@ pub(crate) fn update(args: &UpdateArgs) -> Result<(), ScaffoldError> {
 
 /// A second merge on top of marks would make them unreadable.
 fn refuse_open_conflicts(is: &files::Files) -> Result<(), ScaffoldError> {
-    let marked = |text: &str| text.lines().any(|line| line.starts_with("<<<<<<< ") || line.starts_with(">>>>>>> "));
-    let open: Vec<&str> = is.iter().filter(|(_, text)| marked(text)).map(|(path, _)| path.as_str()).collect();
+    let open: Vec<&str> = marked(is).collect();
     if open.is_empty() {
         return Ok(());
     }
     let why =
         format!("conflicts are not resolved yet in {}; choose between <<<<<<< and >>>>>>> first", open.join(", "));
     Err(ScaffoldError::Refused(why))
+}
+
+/// The files in which a conflict is not resolved yet.
+pub(super) fn marked(is: &files::Files) -> impl Iterator<Item = &str> {
+    let is_marked = |text: &str| text.lines().any(|line| line.starts_with("<<<<<<< ") || line.starts_with(">>>>>>> "));
+    is.iter().filter(move |(_, text)| is_marked(text)).map(|(path, _)| path.as_str())
 }
 
 /// Whether one version of this program is newer than another. A version that is not understood is not.

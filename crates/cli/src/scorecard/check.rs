@@ -122,11 +122,6 @@ impl Verdict {
     }
 }
 
-/// `1 sample`, `2 samples`
-pub(super) fn many(count: usize, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
-}
-
 /// What was looked at; otherwise why there is nothing to judge.
 pub(super) fn seen<T>(looked: &Looked<T>) -> Result<&T, Verdict> {
     match looked {

@@ -102,6 +102,11 @@ impl ScoreCluster {
         Ok((account, kubeconfig))
     }
 
+    /// The administrator's kubeconfig.
+    pub(super) fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
     /// What an account may do, and what it did.
     pub(super) fn rights(&self, account: &OperatorAccount) -> PermissionReport {
         self.api.permissions(&account.user())

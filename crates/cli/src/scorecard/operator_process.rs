@@ -52,6 +52,33 @@ pub(super) struct OperatorProcess {
     readiness: Option<Page>,
 }
 
+/// What an operator does beside others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// It reconciles.
+    Leads,
+    /// It serves webhooks, and waits for a Lease that it never gets.
+    StandsBy,
+}
+
+impl Part {
+    /// The name and the namespace of the Lease that a standby waits for.
+    pub(super) const LEASE: (&str, &str) = ("konverge-scorecard-standby", "default");
+
+    fn variables(self) -> Vec<(&'static str, &'static str)> {
+        match self {
+            // Who leads is not what is measured, and a killed leader would be waited for.
+            Self::Leads => vec![("KONVERGE_LEADER_ELECT", "false")],
+            Self::StandsBy => vec![
+                ("KONVERGE_LEADER_ELECT", "true"),
+                ("KONVERGE_LEADER_ELECTION_ID", Self::LEASE.0),
+                ("KONVERGE_LEADER_ELECTION_NAMESPACE", Self::LEASE.1),
+                ("KONVERGE_SHARDS", "0"),
+            ],
+        }
+    }
+}
+
 /// A page that the operator serves.
 #[derive(Clone, Debug)]
 struct Page {
@@ -67,6 +94,7 @@ impl OperatorProcess {
         kubeconfig: &Path,
         settings: &Settings,
         ports: Ports,
+        part: Part,
     ) -> Result<Self, String> {
         let failed = |error: std::io::Error| format!("the operator cannot be started: {error}");
         let Ports { metrics, health, webhooks } = ports;
@@ -84,8 +112,7 @@ impl OperatorProcess {
             .env("KONVERGE_METRICS_BIND_ADDRESS", metrics.to_string())
             .env("KONVERGE_HEALTH_PROBE_BIND_ADDRESS", health.to_string())
             .env("KONVERGE_WEBHOOK_BIND_ADDRESS", webhooks.to_string())
-            // Who leads is not what is measured, and a killed leader would be waited for.
-            .env("KONVERGE_LEADER_ELECT", "false")
+            .envs(part.variables())
             .current_dir(directory)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -237,5 +264,10 @@ impl Ports {
             })
         })();
         found.map_err(|error| format!("there is no free port on the loopback address: {error}"))
+    }
+
+    /// Where it serves webhooks.
+    pub(super) fn webhooks(&self) -> SocketAddr {
+        self.webhooks
     }
 }

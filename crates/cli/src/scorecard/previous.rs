@@ -77,13 +77,20 @@ impl Previous {
             let place = if prefix.is_empty() { "its top".to_owned() } else { prefix };
             return Err(PreviousError::NoOperator(what.to_owned(), place));
         };
-        // A directory of its own, so that the executable of this version is not replaced, and the next time is fast.
-        let target =
-            std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| project.workspace().join("target"), PathBuf::from);
-        let arguments = vec!["--target-dir".to_owned(), target.join("scorecard-previous").display().to_string()];
-        let executable = previous.compile_with(&CompileOptions { arguments, ..CompileOptions::default() })?;
+        let executable = previous.compile_with(&beside(project.target(), project.build_directory()))?;
         let samples = samples(&[], &directory)?;
         Ok(Self { executable, directory, samples, _files: Some(files) })
+    }
+}
+
+/// A build into a directory of its own, so that the executable of this version is not replaced. Dependencies that both versions have are compiled once: cargo
+/// keeps them apart by version, features and flags, and the operators by where they are.
+fn beside(target: &Path, build: &Path) -> CompileOptions {
+    let text = |path: &Path| path.display().to_string();
+    CompileOptions {
+        arguments: vec!["--target-dir".to_owned(), text(&target.join("scorecard-previous"))],
+        variables: vec![("CARGO_BUILD_BUILD_DIR".to_owned(), text(build))],
+        ..CompileOptions::default()
     }
 }
 

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::check::{Group, HIGHEST, Outcome, Scored, level_of, many};
+use super::check::{Group, HIGHEST, Outcome, Scored, level_of};
+use crate::counted::counted;
 
 /// A scorecard that is filled in.
 pub(super) struct Report<'a> {
@@ -71,7 +72,7 @@ impl Report<'_> {
     pub(super) fn summary(&self) -> String {
         if !self.is_whole {
             let passed = self.scored.iter().filter(|one| one.verdict.outcome == Outcome::Passed).count();
-            let all = many(self.scored.len(), "check");
+            let all = counted(self.scored.len(), "check");
             return format!("{} {}: {passed} of {all} passed; a level needs them all", self.operator, self.version);
         }
         let level = level_of(self.scored);

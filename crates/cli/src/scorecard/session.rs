@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::cluster::ScoreCluster;
 use super::metrics_page::MetricsPage;
 use super::observations::{Rest, Started};
-use super::operator_process::{LOOK, OperatorProcess, Ports};
+use super::operator_process::{LOOK, OperatorProcess, Part, Ports};
 use super::subject::Subject;
 use super::write_record::{Target, Write};
 use crate::operator_account::OperatorAccount;
@@ -29,6 +29,9 @@ pub(super) struct Patience {
 /// How many of the last writes of an operator are told that does not come to rest.
 const LAST_WRITES: usize = 5;
 
+/// How long the Lease is held that a standby waits for: longer than any measurement.
+const STANDBY_SECONDS: u32 = 24 * 3600;
+
 /// What the scorecard writes to touch an object.
 const TOUCHED: &str = "konverge.dev/scorecard-touched";
 
@@ -40,23 +43,56 @@ pub(super) struct Session {
     kubeconfig: PathBuf,
     ports: Ports,
     process: Option<OperatorProcess>,
+    /// The version that is about to take over.
+    standby: Option<OperatorProcess>,
 }
 
 impl Session {
     /// Starts a cluster and installs what the operator needs. Says which CRDs are not as they should be.
     pub(super) async fn open(subject: &Subject, patience: Patience) -> Result<(Self, Vec<String>), String> {
-        let cluster = ScoreCluster::start().await?;
-        let bad = install(&cluster, &subject.definitions, patience).await?;
+        let (cluster, ports) = (ScoreCluster::start().await?, Ports::free()?);
+        let bad = install(&cluster, &subject.definitions_at(ports.webhooks()), patience).await?;
         let (account, kubeconfig) = cluster.account(&subject.rights).await?;
-        let ports = Ports::free()?;
-        Ok((Self { cluster, patience, account, kubeconfig, ports, process: None }, bad))
+        Ok((Self { cluster, patience, account, kubeconfig, ports, process: None, standby: None }, bad))
     }
 
-    /// Installs the CRDs and rights of another version. Says what the server refuses.
+    /// Installs the CRDs of another version, whose conversions the operator that runs serves. Says what the server refuses.
     pub(super) async fn install(&mut self, subject: &Subject) -> Result<Vec<String>, String> {
-        let bad = install(&self.cluster, &subject.definitions, self.patience).await?;
+        self.install_at(subject, self.ports).await
+    }
+
+    async fn install_at(&mut self, subject: &Subject, ports: Ports) -> Result<Vec<String>, String> {
+        let bad = install(&self.cluster, &subject.definitions_at(ports.webhooks()), self.patience).await?;
         self.cluster.objects.forget_kinds();
         Ok(bad)
+    }
+
+    /// Installs the CRDs of another version, and starts that version beside the operator that runs, as a rollout does: it serves webhooks and reconciles
+    /// nothing. Says what the server refuses, and how it started.
+    pub(super) async fn stand_by(&mut self, subject: &Subject) -> Result<(Vec<String>, Started), String> {
+        let ports = Ports::free()?;
+        let bad = self.install_at(subject, ports).await?;
+        let (name, namespace) = Part::LEASE;
+        let renewed = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
+        let held = json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name, "namespace": namespace},
+            "spec": {"holderIdentity": "konverge-scorecard", "leaseDurationSeconds": STANDBY_SECONDS, "renewTime": renewed},
+        });
+        self.cluster.apply(&held).await.map_err(|(_, why)| why)?;
+        let Subject { executable, directory, settings, .. } = subject;
+        // It has all rights, because the account has those of the version that runs.
+        let kubeconfig = self.cluster.kubeconfig();
+        let mut standby = OperatorProcess::start(executable, directory, kubeconfig, settings, ports, Part::StandsBy)?;
+        let started = standby.ready(self.patience.timeout).await;
+        self.standby = Some(standby);
+        Ok((bad, started))
+    }
+
+    /// Stops the version that stands by.
+    pub(super) async fn dismiss(&mut self) {
+        if let Some(standby) = self.standby.take() {
+            standby.stop().await;
+        }
     }
 
     /// Gives the account the rights of another version.
@@ -68,7 +104,8 @@ impl Session {
     /// Starts the operator without waiting for it.
     pub(super) fn begin(&mut self, subject: &Subject) -> Result<(), String> {
         let Subject { executable, directory, settings, .. } = subject;
-        self.process = Some(OperatorProcess::start(executable, directory, &self.kubeconfig, settings, self.ports)?);
+        let (kubeconfig, ports) = (&self.kubeconfig, self.ports);
+        self.process = Some(OperatorProcess::start(executable, directory, kubeconfig, settings, ports, Part::Leads)?);
         Ok(())
     }
 
@@ -213,6 +250,7 @@ impl Session {
 
     /// Stops everything.
     pub(super) async fn close(mut self) {
+        self.dismiss().await;
         self.stop_operator().await;
         self.cluster.stop().await;
     }

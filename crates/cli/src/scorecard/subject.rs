@@ -1,6 +1,7 @@
 //! An operator that is measured. In: its executable. Out: what has to be installed before it is started, and its samples.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use konverge::Settings;
@@ -44,6 +45,11 @@ impl Subject {
         })
     }
 
+    /// Its CRDs, which call for conversions where the operator serves webhooks.
+    pub(super) fn definitions_at(&self, webhooks: SocketAddr) -> Vec<Value> {
+        self.definitions.iter().map(|definition| converted_at(definition, webhooks)).collect()
+    }
+
     /// One sample for each object. Of several samples of one object, which differ in their versions, the one in the stored version.
     pub(super) fn distinct_samples(&self) -> Vec<Value> {
         distinct(self.samples.iter().map(|(_, sample)| sample), &self.definitions)
@@ -56,6 +62,18 @@ async fn manifests(executable: &Path, directory: &Path, flag: &str) -> Result<Ve
         found.push(serde_saphyr::from_str(&document).map_err(|error| format!("{flag} is not understood: {error}"))?);
     }
     Ok(found)
+}
+
+/// A CRD with the address of the running operator in place of the one that the operator printed. It is asked before it has a port, so it prints port 0;
+/// any other address is the developer's own.
+fn converted_at(definition: &Value, webhooks: SocketAddr) -> Value {
+    let mut definition = definition.clone();
+    if let Some(url) = definition.pointer_mut("/spec/conversion/webhook/clientConfig/url")
+        && let Some(path) = url.as_str().and_then(|url| url.strip_prefix(&format!("https://{}:0", webhooks.ip())))
+    {
+        *url = format!("https://{webhooks}{path}").into();
+    }
+    definition
 }
 
 fn distinct<'a>(samples: impl Iterator<Item = &'a Value>, definitions: &[Value]) -> Vec<Value> {
@@ -130,6 +148,21 @@ mod tests {
 
     fn shop(version: &str, name: &str, spec: Value) -> Value {
         json!({"apiVersion": format!("example.com/{version}"), "kind": "Shop", "metadata": {"name": name}, "spec": spec})
+    }
+
+    #[test]
+    fn conversions_are_served_where_the_operator_listens() {
+        let with = |url: &str| json!({"spec": {"conversion": {"strategy": "Webhook", "webhook": {"clientConfig": {"url": url, "caBundle": "Q0E="}}}}});
+        for (printed, expect) in [
+            ("https://127.0.0.1:0/convert", "https://127.0.0.1:4711/convert"),
+            ("https://127.0.0.1:9443/convert", "https://127.0.0.1:9443/convert"),
+            ("https://laptop:0/convert", "https://laptop:0/convert"),
+        ] {
+            let webhooks = "127.0.0.1:4711".parse().expect("an address");
+            assert_eq!(converted_at(&with(printed), webhooks), with(expect));
+            let plain = definition(9, Value::Null);
+            assert_eq!(converted_at(&plain, webhooks), plain);
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::archive::Content;
 use super::plan::{Item, MOST_OBJECTS, Source};
 use super::redact::values;
+use crate::counted::counted;
 use crate::description::text;
 use crate::doctor::list_path;
 use crate::observer::{Listed, Observer, Unread};
@@ -125,9 +126,9 @@ impl<'a> Collector<'a> {
         let shown = found.items.len();
         found.items.truncate(MOST_OBJECTS);
         let note = match (found.is_cut, shown > MOST_OBJECTS) {
-            (true, _) => format!("{} objects of more than {most}", found.items.len()),
+            (true, _) => format!("{} of more than {most}", counted(found.items.len(), "object")),
             (false, true) => format!("{MOST_OBJECTS} of {shown} objects"),
-            (false, false) => format!("{shown} objects"),
+            (false, false) => counted(shown, "object"),
         };
         Ok((Content::Objects(found.items), note))
     }

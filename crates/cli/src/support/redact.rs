@@ -222,7 +222,8 @@ impl Redactor {
     fn metadata(&mut self, metadata: &mut Map<String, Value>) {
         for entry in metadata.get_mut("managedFields").and_then(Value::as_array_mut).into_iter().flatten() {
             if let Some(fields) = entry.as_object_mut().and_then(|entry| entry.get_mut("fieldsV1")) {
-                self.remove(fields);
+                // Names of fields. They are left out because a key of a map may be secret, and are counted as no secret: every object has them.
+                *fields = REMOVED.into();
             }
         }
         let annotations = metadata.get_mut("annotations").and_then(Value::as_object_mut);

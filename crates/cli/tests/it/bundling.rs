@@ -76,7 +76,7 @@ fn a_bundle_is_written_and_checked() {
 
     // The operator changes.
     shop.write("scoped.yaml", &shop.read("scoped.yaml").replace("create, patch, delete", "create"));
-    has(&shop.bundle(1, &["--check"]), &["shop.clusterserviceversion.yaml stale", "1 files are not up to date"]);
+    has(&shop.bundle(1, &["--check"]), &["shop.clusterserviceversion.yaml stale", "1 file is not up to date"]);
 
     // The next version.
     shop.bundle(

@@ -264,7 +264,27 @@ fn what_goes_wrong_is_explained() {
     };
     let empty = tempfile::tempdir().expect("a folder");
     refused(empty.path(), &["generate", "all"], "there is no operator here: no Cargo.toml");
-    refused(&shop.home, &["install"], "there is no cluster to talk to");
+    let none = "error: there is no cluster to talk to: failed to read kubeconfig from '\"/nonexistent/kubeconfig\"': No such file or directory \
+                (os error 2); KUBECONFIG, --kubeconfig and --context name one";
+    refused(&shop.home, &["install"], none);
+    // The cluster is asked first, and compiling the operator would fail.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
+    let dead = empty.path().join("kubeconfig");
+    let config = format!(
+        "{{clusters: [{{name: c, cluster: {{server: 'https://{free}'}}}}], users: [{{name: u, user: {{}}}}], current-context: x, \
+         contexts: [{{name: x, context: {{cluster: c, user: u}}}}]}}"
+    );
+    fs::write(&dead, config).expect("a file");
+    shop.write("broken", "");
+    for command in ["install", "uninstall", "deploy", "run"] {
+        let (code, _, error) = ends_on(&shop.home, Some(&dead), &[command]);
+        let expect = format!(
+            "error: no cluster answers at https://{free}: Connection refused (os error 111); nobody listens there: start the cluster \
+             (`konverge dev`, `minikube start`, …), or choose another with --context or KUBECONFIG\n"
+        );
+        assert_eq!((code, error), (Some(1), expect), "{command}");
+    }
+    fs::remove_file(shop.home.join("broken")).expect("it is there");
     refused(&shop.home, &["deploy", "-f", "none.yaml"], "cannot read none.yaml");
     refused(&shop.home, &["deploy", "--namespace", "A"], "\"A\" cannot be the name of a namespace");
     refused(&shop.home, &["build", "--tag", "Shop:1"], "\"Shop:1\" is no name of an image");
@@ -388,7 +408,7 @@ fn deployed_changed_and_taken_out() {
         &[
             "Deployment shop-system/shop deleted",
             "shops.example.com kept",
-            "Namespace shop-system kept: it has 1 objects of others (configmaps/theirs)",
+            "Namespace shop-system kept: it has 1 object of others (configmaps/theirs)",
         ],
     );
     assert!(cluster.get(DEPLOYMENT).is_none() && cluster.get(&format!("{SHOPS}/a")).is_some());
@@ -429,9 +449,9 @@ fn namespaces_of_others_stay_theirs() {
     let default = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"default"}}"#;
     assert_eq!(cluster.create("/api/v1/namespaces/shop-system/configmaps", default), 201);
     let said = cluster.run(&shop, 0, &["undeploy", "--dry-run"]);
-    has(&said, &["Namespace shop-system kept: it has 1 objects of others (configmaps/default)"]);
+    has(&said, &["Namespace shop-system kept: it has 1 object of others (configmaps/default)"]);
     let said = cluster.run(&shop, 0, &["undeploy"]);
-    has(&said, &["Namespace shop-system kept: it has 1 objects of others (configmaps/default)"]);
+    has(&said, &["Namespace shop-system kept: it has 1 object of others (configmaps/default)"]);
     // The list stays for what is left, and the next undeploy goes on with it.
     assert!(cluster.get("/api/v1/namespaces/shop-system/configmaps/konverge-deploy-shop").is_some());
     has(&cluster.run(&shop, 0, &["undeploy", "--yes"]), &["Namespace shop-system deleted"]);
@@ -567,7 +587,10 @@ fn kinds_are_installed_and_uninstalled() {
     assert!(cluster.get(DEFINITION).is_some());
     has(
         &cluster.run(&shop, 1, &["uninstall", "--yes", "--timeout", "1"]),
-        &["still being deleted after 1 s, because 1 of its objects have finalizers"],
+        &[
+            "still being deleted after 1 s, because 1 of its objects cannot go before a finalizer is removed",
+            "start it if it does not run",
+        ],
     );
     let freed = cluster.server.curl(
         "PATCH",

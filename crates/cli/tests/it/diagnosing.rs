@@ -1,7 +1,7 @@
 //! `konverge doctor` and `konverge support`, in a project and on a cluster of `konverge dev`. Cargo is a script, and so is the operator.
 
 use std::fs;
-use std::io::Read;
+use std::io::{BufRead, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -108,6 +108,78 @@ fn what_is_wrong_with_a_kubeconfig() {
     assert!(out.lines().all(|line| line.starts_with("machine ")) && out.contains("open-files"), "{out}");
     let (code, _, error) = ends_on(home, None, &["doctor", "--only", "moon"]);
     assert!(code == Some(2) && error.contains("possible values: machine"), "{error}");
+}
+
+/// Answers every request in the same way, until the test is over.
+fn server(answer: fn(&str) -> (u16, &'static str)) -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("an address"));
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let mut stream = std::io::BufReader::new(stream);
+            let (mut head, mut length) = (String::new(), 0);
+            // The head ends with an empty line, and the client waits for no other request on this connection.
+            while stream.read_line(&mut head).is_ok_and(|read| read > 2) {
+                let last = head.lines().next_back().unwrap_or_default().to_lowercase();
+                length = last.strip_prefix("content-length: ").map_or(length, |number| number.parse().unwrap_or(0));
+            }
+            let mut body = vec![0; length];
+            let _ = stream.read_exact(&mut body);
+            let (code, text) = answer(head.split(' ').nth(1).unwrap_or_default());
+            let head = format!(
+                "HTTP/1.1 {code} X\r\nlocation: /login\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+                text.len()
+            );
+            let _ = stream.get_mut().write_all(format!("{head}{text}").as_bytes());
+        }
+    });
+    url
+}
+
+/// What cannot be used is a problem, and nothing is waited for without end.
+#[test]
+fn kubeconfigs_that_cannot_be_used() {
+    const REVIEW: &str = r#"{"kind": "SelfSubjectReview", "status": {"userInfo": {"username": "ann"}}}"#;
+    let folder = tempfile::tempdir().expect("a folder");
+    let home = folder.path();
+    let only = ["--only", "kubeconfig,cluster"];
+    let user = json!({"token": "abc"});
+    for (url, expect) in [
+        ("https://not a host".to_owned(), "the kubeconfig cannot be used"),
+        (server(|_| (302, "")), "answers /version with 302, and not as an API server does"),
+        (server(|_| (200, "<html>log in</html>")), "answers /version with 200, and not as an API server does"),
+    ] {
+        let (code, found) = report(home, Some(&kubeconfig(home, &user, &url)), &only);
+        check(&found, "kubeconfig/server", "problem", expect);
+        assert_eq!(code, Some(1), "{url}");
+    }
+    // Its version is that of an API server, and its lists are not.
+    let half = server(|path| match path {
+        "/version" => (200, r#"{"gitVersion": "v1.36.0"}"#),
+        path if path.contains("selfsubjectreviews") => (201, REVIEW),
+        _ => (200, "<html>log in</html>"),
+    });
+    let (code, found) = report(home, Some(&kubeconfig(home, &user, &half)), &only);
+    let all = found["findings"].as_array().expect("a list");
+    let told = |finding: &&Value| {
+        finding["outcome"] == "problem" && finding.to_string().contains("answers that are none of an API server")
+    };
+    assert!(code == Some(1) && all.iter().any(|finding| told(&finding)), "{found:#}");
+    check(&found, "cluster/namespaces", "not checked", "the answer to /api/v1/namespaces is not understood");
+
+    let plugin = home.join("hangs");
+    fs::write(&plugin, "#!/bin/sh\nexec sleep 60\n").expect("a file");
+    fs::set_permissions(&plugin, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("it is ours");
+    let user = json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": plugin, "interactiveMode": "Never"}});
+    let (code, found) = report(home, Some(&kubeconfig(home, &user, "https://127.0.0.1:1")), &only);
+    check(&found, "kubeconfig/server", "problem", "no credentials came within");
+    assert_eq!(code, Some(1));
+
+    let pipe = home.join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().is_ok_and(|status| status.success()));
+    let (code, found) = report(home, Some(&pipe), &only);
+    check(&found, "kubeconfig/files", "problem", "it is a pipe or a device");
+    assert_eq!(code, Some(1));
 }
 
 #[test]

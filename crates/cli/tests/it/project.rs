@@ -453,6 +453,39 @@ fn an_operator_never_outlives_its_dev() {
     }
 }
 
+/// What an operator has started ends with it: when it crashes, and when `konverge dev` is killed.
+#[test]
+fn nothing_of_an_operator_is_left_behind() {
+    let shop = Shop::new(&["shop"]);
+    // A shell would end its children by itself if it had a terminal; `exec` lets go of its pipes, so that nobody waits for them.
+    let body = "sh -c 'trap \"\" TERM; exec sleep 600' > /dev/null 2>&1 &\necho $! > child-$$; mv child-$$ child\n\
+                if [ -e mended ]; then echo all is well; else echo oh no; exit 3; fi";
+    shop.save("first", body);
+    let server = shop.start(&[]);
+    let child = || {
+        let pid = fs::read_to_string(shop.home.join("child")).expect("its id");
+        PathBuf::from(format!("/proc/{}/cmdline", pid.trim()))
+    };
+    // An empty command line is that of a process that has ended and that nobody has asked about.
+    let ends = |child: PathBuf| {
+        let deadline = Instant::now() + PATIENCE;
+        while read(&child).is_some_and(|command| !command.is_empty()) {
+            assert!(Instant::now() < deadline, "{} is still there", child.display());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    server.says("oh no");
+    let crashed = child();
+    server.says("the operator ended (exit status: 3)");
+    ends(crashed);
+    shop.write("mended", "");
+    server.says("all is well");
+    let last = child();
+    assert!(read(&last).is_some_and(|command| command.contains("sleep")), "it runs beside the operator");
+    server.kill();
+    ends(last);
+}
+
 /// The server avoids huge pages for itself only: a compiler and an operator are slower without them.
 #[cfg(target_os = "linux")]
 #[test]

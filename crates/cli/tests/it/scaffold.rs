@@ -334,15 +334,41 @@ fn where_lines_were_changed_the_command_says_which_to_change() {
     ] {
         assert!(said.contains(expect), "{expect}:\n{said}");
     }
-    assert_eq!(error, "error: the rest is done, but 1 file has to be changed by hand, as shown above\n");
-    // The next command asks for what is new only.
+    let left = "error: the rest is done, but 1 file has to be changed by hand, as shown above; `konverge doctor` reminds you until it is done\n";
+    assert_eq!(error, left);
+
+    // Whoever overlooked it is told again: by the same command, and by the doctor.
+    let (said, error) = place.fails("create api --group tills --version v1 --kind Till");
+    assert!(said.contains("+     Operator::from(shop()).and(till())") && error == left, "{said}{error}");
+    place.refuses("create webhook --kind Till --conversion", "Till has one version");
+    let doctor = |expect: bool| {
+        let said = String::from_utf8(place.run("doctor --only project").stdout).expect("text");
+        let is_told = said.contains("are still missing in src/kinds.rs");
+        assert_eq!(is_told, expect, "{said}");
+    };
+    doctor(true);
+    // Or it is marked in the file, if that is what they want.
+    let (said, _) = place.fails("update --dry-run");
+    assert!(said.contains("conflict  src/kinds.rs: choose between"), "{said}");
+
+    // What was put in is not asked for any more, however it is written; the next command asks for what is new only.
+    let modules = "pub mod till {\n    pub mod controller;\n    pub mod v1;\n    pub use v1::*;\n}\n\n\
+                   pub fn till() -> Controller<till::Till> {\n    till::controller::controller()\n}\n";
+    place.replace("src/kinds.rs", "/// The operator with", &format!("{modules}\n/// The operator with"));
+    doctor(true);
     place.replace(
         "src/kinds.rs",
         "    Operator::from(shop()).metrics(mine())\n",
         "    Operator::from(shop()).metrics(mine()).and(till())\n",
     );
+    doctor(false);
     let (said, _) = place.fails("create api --group tills --version v1 --kind Bell");
     assert!(said.contains("+     Operator::from(shop()).and(till()).and(bell())"), "{said}");
+    assert!(!said.contains("+ pub mod till {"), "{said}");
+    // Whoever does it in another file says so.
+    fs::remove_file(place.path(".scaffold/.by-hand/src/kinds.rs")).expect("it is kept there");
+    doctor(false);
+    assert!(place.ok("update").starts_with("All files are up to date"));
 }
 
 /// A command that was interrupted can be run again: `PROJECT` is written last.

@@ -18,8 +18,9 @@ const OPERATOR: &str = "SCORECARD_TEST_OPERATOR";
 
 type Test = (&'static str, fn());
 
-const TESTS: [Test; 6] = [
+const TESTS: [Test; 7] = [
     ("an_operator_that_is_right", an_operator_that_is_right),
+    ("one_that_converts_between_versions", one_that_converts_between_versions),
     ("one_that_writes_in_every_reconcile", one_that_writes_in_every_reconcile),
     ("one_that_lacks_a_right", one_that_lacks_a_right),
     ("one_that_is_killed_and_forgets", one_that_is_killed_and_forgets),
@@ -98,9 +99,14 @@ impl Shop {
         shop.write("Cargo.toml", "[dependencies]\nkonverge = '1'\n");
         shop.write("config/samples/shop.yaml", SAMPLE);
         shop.script("cargo", CARGO);
-        let this = std::env::current_exe().expect("it runs");
-        shop.script("right", &format!("#!/bin/sh\nexport {OPERATOR}={operator}\nexec '{}' \"$@\"\n", this.display()));
+        shop.executable("right", operator);
         shop
+    }
+
+    /// Writes an executable that is the operator of a name.
+    fn executable(&self, file: &str, operator: &str) {
+        let this = std::env::current_exe().expect("it runs");
+        self.script(file, &format!("#!/bin/sh\nexport {OPERATOR}={operator}\nexec '{}' \"$@\"\n", this.display()));
     }
 
     fn write(&self, name: &str, text: &str) {
@@ -190,6 +196,27 @@ fn an_operator_that_is_right() {
         report["summary"].as_str().is_some_and(|text| text.starts_with("shop 1.2.3 is at level 2 of 5")),
         "{report:#}"
     );
+}
+
+fn one_that_converts_between_versions() {
+    let shop = Shop::new("converting");
+    // A sample in the version that is not stored is converted with each write.
+    let old = "apiVersion: example.com/v1beta1\nkind: Shop\nmetadata: {name: old, namespace: shops}\nspec: {size: 1}\n";
+    shop.write("config/samples/old.yaml", old);
+    let previous = shop.home.join("right").display().to_string();
+    let (code, report) = shop.report(&["--only", "version-skew,upgrade", "--previous", &previous]);
+    check(&report, "version-skew", "passed", "");
+    check(&report, "upgrade", "passed", "kept: 4 objects");
+    assert_eq!(code, Some(0), "{report:#}");
+
+    // The previous version knows nothing of conversions, and its objects are stored in another version with its next write.
+    shop.executable("older", "older");
+    let previous = shop.home.join("older").display().to_string();
+    let only = ["--only", "version-skew,upgrade", "--samples", "config/samples/old.yaml", "--previous", &previous];
+    let (code, report) = shop.report(&only);
+    check(&report, "version-skew", "passed", "");
+    check(&report, "upgrade", "passed", "kept: 2 objects");
+    assert_eq!(code, Some(0), "{report:#}");
 }
 
 fn one_that_writes_in_every_reconcile() {

@@ -23,11 +23,44 @@ pub(crate) struct ShopStatus {
     pub observed_generation: i64,
 }
 
+/// An older version of the same kind, which is served and converted.
+pub(crate) mod v1beta1 {
+    use super::ShopStatus;
+    use konverge::prelude::*;
+
+    /// What a user asks for.
+    #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+    #[kube(group = "example.com", version = "v1beta1", kind = "Shop", namespaced, status = "ShopStatus")]
+    pub(crate) struct ShopSpec {
+        /// How many replicas run.
+        pub size: i32,
+    }
+}
+
+impl From<v1beta1::Shop> for Shop {
+    fn from(old: v1beta1::Shop) -> Self {
+        let spec = ShopSpec { replicas: old.spec.size, backup: false };
+        Self { metadata: old.metadata, spec, status: old.status }
+    }
+}
+
+impl From<Shop> for v1beta1::Shop {
+    fn from(new: Shop) -> Self {
+        let spec = v1beta1::ShopSpec { size: new.spec.replicas };
+        Self { metadata: new.metadata, spec, status: new.status }
+    }
+}
+
 /// Runs the operator of a name.
 pub(crate) async fn run(name: &str) -> Result<()> {
     let operator = Operator::<Shop>::new();
     match name {
         "right" => operator.reconcile(right).owns::<Deployment>().owns::<ConfigMap>().run().await,
+        "converting" => {
+            let operator = operator.version::<v1beta1::Shop>();
+            operator.reconcile(right).owns::<Deployment>().owns::<ConfigMap>().run().await
+        }
+        "older" => Operator::<v1beta1::Shop>::new().reconcile(older).owns::<ConfigMap>().run().await,
         "chatty" => operator.reconcile(chatty).owns::<Deployment>().run().await,
         "forbidden" => operator.reconcile(forbidden).owns::<Deployment>().run().await,
         "forgetful" => operator.reconcile(forgetful).owns::<ConfigMap>().run().await,
@@ -50,6 +83,15 @@ async fn right(ctx: Context<Shop>) -> Result<Action> {
         ctx.event("Ready", "all replicas are ready").await?;
     }
     tell(&ctx, is_ready).await
+}
+
+/// Knows the older version only.
+async fn older(ctx: Context<v1beta1::Shop>) -> Result<Action> {
+    let size = ctx.resource().spec.size;
+    ctx.apply(ConfigMap::new(ctx.name()).data("size", size.to_string())).await?;
+    let observed_generation = ctx.resource().metadata.generation.unwrap_or_default();
+    ctx.set_status(ShopStatus { observed_generation }).await?;
+    Ok(Action::await_change())
 }
 
 /// Tells an event in every reconcile.

@@ -3,14 +3,17 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use k8s_openapi::api::coordination::v1::Lease;
 use konverge_core::{KEEP_RIGHTS, KEEP_RIGHTS_VALUE, ObjectKey};
 use konverge_runtime::{
     ClientLayers, Event, Leadership, LeaseElection, LeaseSpread, Recorder, Seat, Shards, Subject, TermGate,
 };
-use kube::Client;
+use kube::{Api, Client};
 use serde_json::Value;
+use tokio::sync::mpsc;
 
 use super::EVENT_VERBS;
 use super::campaign::{Campaign, Campaigns, Change, LeaderCallbacks, follow};
@@ -27,6 +30,12 @@ const CHECK: &str = "leader-election";
 /// The name of the check whether this instance is a full member. A rollout goes on to the next instance when this one is ready, and must not
 /// while those that vote would become too few.
 const MEMBER_CHECK: &str = "raft-member";
+
+/// How many wins may wait to be announced: one is read in milliseconds, and nobody wins twice in that time. What does not fit is left out.
+const WINS: usize = 4;
+
+/// How long reading the Lease may take before an Event is recorded without its uid.
+const LEASE_READ_WITHIN: Duration = Duration::from_secs(5);
 
 /// Which instance works: this one for as long as it runs, or the one that wins an election.
 pub(super) struct Leader {
@@ -232,17 +241,21 @@ fn start_lease(
     let Elected { leadership, callbacks, check } = elected;
     manager.metrics.leader_election(&lease.name, leadership.clone());
     let (known, changes) = (manager.health.readiness(&check), leadership.changes());
-    let (subject, recorder) = (subject_of(&lease), recorder.clone());
+    let (won, wins) = mpsc::channel(WINS);
+    let announce = announce(wins, client.clone(), lease.clone(), recorder.clone());
     let tell = |ended| async move {
-        follow(changes, ended, |change| {
+        let follow = follow(changes, ended, |change| {
             if let Change::Started(term) = &change {
-                let message = format!("{} became leader", term.holder);
-                recorder.record(&subject, Event { reason: "LeaderElection".into(), message, ..Event::default() });
+                // A leader that changes faster than its Lease can be read is announced less often.
+                let _ = won.try_send(term.holder.clone());
             }
             callbacks.tell(&change);
             known.pass();
-        })
-        .await;
+        });
+        tokio::select! {
+            () = follow => {}
+            () = announce => {}
+        }
     };
     Campaign::start(leadership, |stopped| lease.campaign(client, seat, stopped), tell)
 }
@@ -267,14 +280,23 @@ fn start_other(
     Campaign::start(leadership, |stopped| until_stopped(other, stopped), tell)
 }
 
-/// What Events about the election are about.
-fn subject_of(lease: &LeaseElection) -> Arc<Subject> {
-    Arc::new(Subject {
-        api_version: "coordination.k8s.io/v1".into(),
-        kind: "Lease".into(),
-        key: ObjectKey::new(Some(&lease.namespace), &lease.name),
-        uid: String::new(),
-    })
+/// Records an Event about the Lease for each win, and ends when there can be no more. `kubectl describe lease` finds Events by the uid of the Lease, which is
+/// read for that; without it the Event is recorded all the same.
+async fn announce(mut wins: mpsc::Receiver<Arc<str>>, client: Client, lease: LeaseElection, recorder: Recorder) {
+    let api: Api<Lease> = Api::namespaced(client, &lease.namespace);
+    while let Some(holder) = wins.recv().await {
+        let found = tokio::time::timeout(LEASE_READ_WITHIN, api.get_metadata_opt(&lease.name)).await;
+        let found = found.ok().and_then(Result::ok).flatten();
+        let subject = Subject {
+            api_version: "coordination.k8s.io/v1".into(),
+            kind: "Lease".into(),
+            key: ObjectKey::new(Some(&lease.namespace), &lease.name),
+            uid: found.and_then(|found| found.metadata.uid).unwrap_or_default(),
+        };
+        let message = format!("{holder} became leader");
+        let event = Event { reason: "LeaderElection".into(), message, ..Event::default() };
+        recorder.record(&Arc::new(subject), event);
+    }
 }
 
 /// Lets an election go on until it fails or is to stop.

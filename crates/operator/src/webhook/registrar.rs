@@ -3,7 +3,7 @@
 //! cannot be told yet is logged, fails readiness, and is tried again.
 //!
 //! All replicas serve, and the leader tells API servers: during an update two releases run beside each other, and must not overwrite
-//! each other's entries. Any replica does it if nobody has.
+//! each other's entries. Any replica tells what nobody has told, such as conversions that only the newer release has.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -189,9 +189,11 @@ impl Registrar {
         let is_of_others = !leads && stored.iter().all(Option::is_some);
         let is_ours = known.is_some_and(|told| told.is_ours) && is_unchanged;
         if !is_unchanged && !is_of_others {
-            stored.clear();
-            for entry in &entries {
-                stored.push(self.apply(entry).await?);
+            for (entry, stored) in entries.iter().zip(&mut stored) {
+                // Whoever does not lead leaves the rest to the leader.
+                if leads || stored.is_none() {
+                    *stored = self.apply(entry).await?;
+                }
             }
         }
         if self.told.is_none() {
@@ -238,14 +240,20 @@ impl Registrar {
         Api::all_with(self.client.clone(), &ApiResource::from_gvk(&gvk))
     }
 
-    /// The version in which an object is stored that has entries of the operator. A CRD has to be there.
+    /// The version in which an object is stored that has entries of the operator. A CRD has to be there, and has one if it says where conversions are served
+    /// and which CA is trusted: whoever installs it does not know the latter.
     async fn stored_version(&self, entry: &Entry) -> Result<Option<String>> {
-        let found = self.api(entry).get_metadata_opt(&entry.name).await?;
-        if found.is_none() && entry.is_definition {
-            let why = format!("the CRD {} is not installed; --print-crds prints it", entry.name);
-            return Err(Error::new(why));
+        if !entry.is_definition {
+            let found = self.api(entry).get_metadata_opt(&entry.name).await?;
+            return Ok(found.map(|found| found.metadata.resource_version.unwrap_or_default()));
         }
-        Ok(found.map(|found| found.metadata.resource_version.unwrap_or_default()))
+        let found = self.api(entry).get_opt(&entry.name).await?;
+        let found = found
+            .ok_or_else(|| Error::new(format!("the CRD {} is not installed; --print-crds prints it", entry.name)))?;
+        let conversion = &found.data["spec"]["conversion"];
+        let has_ca = conversion["webhook"]["clientConfig"]["caBundle"].as_str().is_some_and(|ca| !ca.is_empty());
+        let is_told = conversion["strategy"] == "Webhook" && (has_ca || self.trust.is_none());
+        Ok(is_told.then(|| found.metadata.resource_version.unwrap_or_default()))
     }
 
     /// Server-side apply: entries of others in the same configuration stay, and the rest of a CRD belongs to whoever installed it.

@@ -47,7 +47,14 @@ pub(super) async fn observe(
 
     // A rollout replaces the CRDs first, while the previous operator runs.
     let errors = session.counter(ERRORS).await;
-    seen.problems.extend(session.install(subject).await?);
+    if converts_anew(&previous.definitions, &subject.definitions) {
+        // Nobody serves the new conversions but this version, which waits to take over.
+        let (bad, started) = session.stand_by(subject).await?;
+        seen.problems.extend(bad);
+        seen.problems.extend(started.problem());
+    } else {
+        seen.problems.extend(session.install(subject).await?);
+    }
     for sample in &samples {
         if let Err(why) = session.touch(sample, "skew").await {
             seen.skew.push(format!("{} cannot be written: {why}", called(sample)));
@@ -65,6 +72,7 @@ pub(super) async fn observe(
     }
 
     session.stop_operator().await;
+    session.dismiss().await;
     session.entitle(subject).await?;
     match session.start(subject).await?.problem() {
         Some(problem) => seen.problems.push(problem),
@@ -93,6 +101,13 @@ pub(super) async fn observe(
     Ok((seen, procedure))
 }
 
+/// Whether a kind is converted by a webhook that the previous version does not serve.
+fn converts_anew(previous: &[Value], now: &[Value]) -> bool {
+    let converts = |definition: &&Value| definition["spec"]["conversion"]["strategy"] == "Webhook";
+    let name = |definition: &Value| definition["metadata"]["name"].clone();
+    now.iter().filter(converts).any(|new| !previous.iter().filter(converts).any(|old| name(old) == name(new)))
+}
+
 /// How many reconciles failed between two looks at the metrics; why nobody knows, if one of the pages could not be read.
 fn failures(before: Option<f64>, after: Option<f64>) -> Result<f64, String> {
     let difference = before.zip(after).map(|(before, after)| (after - before).max(0.0));
@@ -119,6 +134,21 @@ fn lost(before: &Value, now: Result<Option<Value>, String>, is_sample: bool) -> 
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn who_serves_conversions() {
+        let definition = |name: &str, strategy: &str| json!({"metadata": {"name": name}, "spec": {"conversion": {"strategy": strategy}}});
+        let (shop, till) = (|strategy| definition("shops", strategy), |strategy| definition("tills", strategy));
+        for (previous, now, expect) in [
+            (vec![shop("None")], vec![shop("None")], false),
+            (vec![shop("None")], vec![shop("Webhook")], true),
+            (vec![shop("Webhook")], vec![shop("Webhook")], false),
+            (vec![shop("Webhook")], vec![shop("Webhook"), till("Webhook")], true),
+            (vec![shop("Webhook")], vec![shop("None")], false),
+        ] {
+            assert_eq!(converts_anew(&previous, &now), expect, "{previous:?} {now:?}");
+        }
+    }
 
     #[test]
     fn failures_are_counted_if_they_can_be_seen() {

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::{life, life_with_samples};
+use crate::counted::counted;
 use crate::manifests::called;
-use crate::scorecard::check::{Judged, Verdict, many};
+use crate::scorecard::check::{Judged, Verdict};
 use crate::scorecard::metrics_page::{MetricsPage, metrics_in};
 use crate::scorecard::observations::{Life, Observations};
 
@@ -48,7 +49,7 @@ pub(in crate::scorecard) fn metrics(all: &Observations) -> Judged {
     let reconciles = page.sum("controller_runtime_reconcile_total");
     Ok(match reconciles {
         Some(count) if count > 0.0 => {
-            Verdict::passed(format!("{}; {count} reconciles are counted", many(page.names().len(), "metric")))
+            Verdict::passed(format!("{}; {count} reconciles are counted", counted(page.names().len(), "metric")))
         }
         _ => Verdict::failed(
             vec!["no reconcile is counted in controller_runtime_reconcile_total".to_owned()],
@@ -83,7 +84,7 @@ pub(in crate::scorecard) fn alerts(all: &Observations) -> Judged {
     }
     Ok(Verdict::of(
         found.into_iter().collect(),
-        format!("{}, about metrics that there are", many(all.alerts.len(), "alert")),
+        format!("{}, about metrics that there are", counted(all.alerts.len(), "alert")),
         "an alert about a metric that is not there never fires: mend its expression, or register the metric at the start",
     ))
 }
@@ -142,7 +143,7 @@ pub(in crate::scorecard) fn logs(all: &Observations) -> Judged {
         life.log.iter().filter(|line| !is_record(line)).map(|line| format!("not JSON: {line}")).take(5).collect();
     Ok(Verdict::of(
         plain,
-        format!("{} of JSON with a level", many(life.log.len(), "line")),
+        format!("{} of JSON with a level", counted(life.log.len(), "line")),
         "log with tracing instead of println!, so that logging.format=json holds for every line",
     ))
 }

@@ -3,8 +3,9 @@
 use serde_json::Value;
 
 use super::{life, undisturbed};
+use crate::counted::counted;
 use crate::manifests::called;
-use crate::scorecard::check::{Judged, Verdict, many, seen};
+use crate::scorecard::check::{Judged, Verdict, seen};
 use crate::scorecard::observations::{Observations, Rest, Started};
 
 pub(in crate::scorecard) fn install(all: &Observations) -> Judged {
@@ -64,7 +65,7 @@ pub(in crate::scorecard) fn samples(all: &Observations) -> Judged {
     found.dedup();
     Ok(Verdict::of(
         found,
-        format!("{}, {}, then rest", many(life.samples.len(), "sample"), many(life.writes.len(), "write")),
+        format!("{}, {}, then rest", counted(life.samples.len(), "sample"), counted(life.writes.len(), "write")),
         "`konverge dev` and `kubectl apply -f config/samples` show the same; pods are simulated and become ready at once",
     ))
 }

@@ -1,7 +1,8 @@
 //! Level 3: does it carry its objects from the first change to the last?
 
 use super::{life_with_samples, procedure};
-use crate::scorecard::check::{Judged, Verdict, many, seen};
+use crate::counted::counted;
+use crate::scorecard::check::{Judged, Verdict, seen};
 use crate::scorecard::observations::{Disturbed, Observations};
 
 pub(in crate::scorecard) fn update(all: &Observations) -> Judged {
@@ -23,7 +24,7 @@ pub(in crate::scorecard) fn update(all: &Observations) -> Judged {
     }
     Ok(Verdict::of(
         found,
-        format!("{} scaled, and what belongs to it followed", many(life.scaled.len(), "sample")),
+        format!("{} scaled, and what belongs to it followed", counted(life.scaled.len(), "sample")),
         "apply children from the spec in every reconcile, and set observedGeneration in the status",
     ))
 }
@@ -57,8 +58,8 @@ pub(in crate::scorecard) fn failure_recovery(all: &Observations) -> Judged {
         found,
         format!(
             "killed at {} and refused {}, it comes to the same end",
-            many(killed.times, "write"),
-            many(refused.times, "write")
+            counted(killed.times, "write"),
+            counted(refused.times, "write")
         ),
         ADVICE,
     ))

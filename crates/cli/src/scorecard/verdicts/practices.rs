@@ -4,8 +4,9 @@ use serde_json::Value;
 
 use super::lifecycle::{ADVICE, disturbed};
 use super::{life, life_with_samples, undisturbed, workloads};
+use crate::counted::counted;
 use crate::manifests::called;
-use crate::scorecard::check::{Judged, Verdict, many, seen};
+use crate::scorecard::check::{Judged, Verdict, seen};
 use crate::scorecard::observations::Observations;
 
 /// How deep the fields of a schema are looked at. Deeper ones are mostly types of Kubernetes, which describe themselves.
@@ -40,7 +41,7 @@ pub(in crate::scorecard) fn status_conditions(all: &Observations) -> Judged {
     }
     Ok(Verdict::of(
         found,
-        format!("{} with a state that tells its generation", many(life.samples.len(), "sample")),
+        format!("{} with a state that tells its generation", counted(life.samples.len(), "sample")),
         "`ctx.set_status_with(status, [Condition::yes(READY, \"AllReady\", \"…\")])`, with observed_generation in the status",
     ))
 }
@@ -107,7 +108,7 @@ pub(in crate::scorecard) fn finalizers(all: &Observations) -> Judged {
     }
     let passed = match count {
         0 => "there are none, and nothing is left behind without them".to_owned(),
-        count => format!("{}, qualified by a domain, and removed after the cleanup", many(count, "finalizer")),
+        count => format!("{}, qualified by a domain, and removed after the cleanup", counted(count, "finalizer")),
     };
     if count == 0 && !deleted.left.is_empty() {
         found.extend(
@@ -164,7 +165,7 @@ fn of_workloads(all: &Observations, judge: fn(&Value) -> Vec<String>, passed: &s
     if count == 0 {
         return Err(Verdict::not_measured("there are no containers to look at", ""));
     }
-    Ok(Verdict::of(objects().flat_map(judge).collect(), format!("{} {passed}", many(count, "container")), advice))
+    Ok(Verdict::of(objects().flat_map(judge).collect(), format!("{} {passed}", counted(count, "container")), advice))
 }
 
 pub(in crate::scorecard) fn crd_structural(all: &Observations) -> Judged {
@@ -174,7 +175,7 @@ pub(in crate::scorecard) fn crd_structural(all: &Observations) -> Judged {
     }
     Ok(Verdict::of(
         run.bad_definitions.clone(),
-        format!("established: {}", many(all.definitions.len(), "CRD")),
+        format!("established: {}", counted(all.definitions.len(), "CRD")),
         "`konverge install` shows what the server says of them",
     ))
 }
@@ -196,7 +197,7 @@ pub(in crate::scorecard) fn crd_documented(all: &Observations) -> Judged {
     }
     Ok(Verdict::of(
         found,
-        format!("every field of {} is described", many(all.definitions.len(), "CRD")),
+        format!("every field of {} is described", counted(all.definitions.len(), "CRD")),
         "write a doc comment above the field; `kubectl explain` shows it",
     ))
 }
@@ -225,7 +226,7 @@ pub(in crate::scorecard) fn survives_restart(all: &Observations) -> Judged {
             "see the check samples",
         ));
     }
-    Ok(Verdict::of(found, format!("killed at {}, it comes to the same end", many(killed.times, "write")), ADVICE))
+    Ok(Verdict::of(found, format!("killed at {}, it comes to the same end", counted(killed.times, "write")), ADVICE))
 }
 
 #[cfg(test)]

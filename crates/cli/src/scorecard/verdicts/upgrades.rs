@@ -1,6 +1,7 @@
 //! Level 2: does this version take over from the previous one?
 
-use crate::scorecard::check::{Judged, Verdict, many, seen};
+use crate::counted::counted;
+use crate::scorecard::check::{Judged, Verdict, seen};
 use crate::scorecard::observations::{Observations, Upgrade};
 
 /// The upgrade, if there is a previous version.
@@ -38,7 +39,7 @@ pub(in crate::scorecard) fn upgrade(all: &Observations) -> Judged {
     let found = upgrade.problems.iter().chain(&upgrade.lost).cloned().collect();
     Ok(Verdict::of(
         unless_unseen(found, upgrade.problems_unseen.as_ref())?,
-        format!("kept: {}", many(upgrade.kept, "object")),
+        format!("kept: {}", counted(upgrade.kept, "object")),
         "keep the names and selectors of children between versions, and convert what users wrote",
     ))
 }

@@ -166,6 +166,28 @@ async fn only_the_leader_tells() {
     assert_eq!(server.told(), (both, 2));
 }
 
+/// A release that is about to take over serves conversions that the leader knows nothing of: it tells of them at once, and of nothing else.
+#[tokio::test]
+async fn a_standby_tells_what_nobody_has_told() {
+    let server = Configurations::default();
+    let (standby, _seat) = Leadership::vacant();
+    let mut new = instance(&server, standby, &[]);
+    new.versions = vec!["shops.example.com".to_owned()];
+    let (time, begun) = (SystemTime::now(), Instant::now());
+    let conversion = |server: &Configurations| {
+        server.0.lock().stored.as_ref().map(|crd| crd["spec"]["conversion"]["strategy"].clone())
+    };
+    assert!(new.step(time, begun).await.is_err(), "the CRD is not installed");
+    server.0.lock().stored =
+        Some(json!({"metadata": {"name": "shops.example.com", "resourceVersion": "1"}, "spec": {}}));
+    new.step(time, begun + TRY_AGAIN_AFTER).await.unwrap();
+    assert_eq!((conversion(&server), server.told().1), (Some("Webhook".into()), 1));
+    for minute in 1..9 {
+        new.step(time, begun + minute * COMPARE_AFTER + TRY_AGAIN_AFTER).await.unwrap();
+    }
+    assert_eq!(server.told().1, 1, "it is told already");
+}
+
 #[tokio::test]
 async fn a_panic_ends_one_round() {
     /// Panics in the second round, and then says that it goes on.

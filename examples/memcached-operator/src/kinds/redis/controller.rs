@@ -19,7 +19,10 @@ async fn reconcile(ctx: Context<Redis>) -> Result<Action> {
         .cpu_limit("500m")
         .memory_request("128Mi")
         .memory_limit("512Mi");
-    let container = Container::new("app").image(&spec.image).resources(resources);
+    let container = Container::new("app")
+        .image(&spec.image)
+        .resources(resources)
+        .security_context(SecurityContext::restricted());
     let deployment = Deployment::new(ctx.name())
         .label("app.kubernetes.io/managed-by", "memcached-operator")
         .replicas(spec.replicas)

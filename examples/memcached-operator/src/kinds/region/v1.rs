@@ -4,9 +4,8 @@ use konverge::prelude::*;
 
 /// What a user asks for.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[kube(group = "fleet.example.com", version = "v1", kind = "Region", status = "RegionStatus")]
+#[kube(group = "fleet.example.com", version = "v1", kind = "Region")]
 #[kube(printcolumn = r#"{"name":"Replicas","type":"integer","jsonPath":".spec.replicas"}"#)]
-#[kube(printcolumn = r#"{"name":"Ready","type":"integer","jsonPath":".status.readyReplicas"}"#)]
 #[kube(printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#)]
 #[serde(rename_all = "camelCase")]
 pub struct RegionSpec {
@@ -28,14 +27,4 @@ fn one() -> i32 {
 
 fn default_namespace() -> String {
     "default".into()
-}
-
-/// What the operator has observed. No field is required, so that a failure can be shown before anything else is known.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default)]
-pub struct RegionStatus {
-    /// The generation of the spec that this status describes.
-    pub observed_generation: i64,
-    /// How many replicas are ready.
-    pub ready_replicas: i32,
 }
