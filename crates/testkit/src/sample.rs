@@ -72,7 +72,7 @@ mod tests {
         check::<Deployment>("{apiVersion: apps/v1beta1, kind: Deployment, metadata: {name: c}}", "expected apps/v1");
         check::<Deployment>("{apiVersion: apps/v1, kind: Deployment, metadata: {name: c}, spec: 3}", "invalid type");
         // A failure names the object, and the line beside which the file is named.
-        let unfit = "{apiVersion: apps/v1, kind: Deployment, metadata: {name: c}, spec: {template: {}}}";
+        let unfit = "{apiVersion: apps/v1, kind: Deployment, metadata: {name: c}, spec: 3}";
         check::<Deployment>(unfit, "the Deployment \"c\" that ");
         check::<Deployment>(unfit, "sample.rs:");
         check::<Deployment>("a: [", "sample.rs:");

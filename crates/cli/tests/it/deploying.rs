@@ -543,7 +543,7 @@ fn logs_end_with_their_reader() {
         format!(
             "apiVersion: v1\nkind: Namespace\nmetadata: {{name: shop-system}}\n---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: shop}}\nspec:\n  \
              replicas: {replicas}\n  selector: {{matchLabels: {{a: b}}}}\n  template:\n    metadata: {{labels: {{a: b}}, annotations: \
-             {{simulate.konverge.dev/logs: \"one\\n+1s two\\n+2s three\"}}}}\n    spec: {{containers: [{{name: c, image: i}}]}}\n"
+             {{simulate.konverge.dev/logs: \"one\\n+1s two\\n+2s three\\n+10s four\\n+30s five\"}}}}\n    spec: {{containers: [{{name: c, image: i}}]}}\n"
         )
     };
     shop.write("some.yaml", &manifest(1));

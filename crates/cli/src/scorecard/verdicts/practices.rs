@@ -8,6 +8,7 @@ use crate::counted::counted;
 use crate::manifests::called;
 use crate::scorecard::check::{Judged, Verdict, seen};
 use crate::scorecard::observations::Observations;
+use crate::scorecard::subject::definition_of;
 
 /// How deep the fields of a schema are looked at. Deeper ones are mostly types of Kubernetes, which describe themselves.
 const DEPTH: usize = 6;
@@ -36,14 +37,23 @@ pub(in crate::scorecard) fn idempotent(all: &Observations) -> Judged {
 pub(in crate::scorecard) fn status_conditions(all: &Observations) -> Judged {
     let life = life_with_samples(all)?;
     let mut found = Vec::new();
-    for sample in &life.samples {
+    let judged: Vec<&Value> = life.samples.iter().filter(|sample| may_have_status(sample, &all.definitions)).collect();
+    for sample in &judged {
         found.extend(bad_status(sample).map(|why| format!("{}: {why}", called(sample))));
     }
     Ok(Verdict::of(
         found,
-        format!("{} with a state that tells its generation", counted(life.samples.len(), "sample")),
+        format!("{} with a state that tells its generation", counted(judged.len(), "sample")),
         "`ctx.set_status_with(status, [Condition::yes(READY, \"AllReady\", \"…\")])`, with observed_generation in the status",
     ))
+}
+
+/// Whether a sample has a status to write: kinds without one are data that others read. A kind of others is taken to have one.
+fn may_have_status(sample: &Value, definitions: &[Value]) -> bool {
+    let version = sample["apiVersion"].as_str().and_then(|version| version.rsplit('/').next()).unwrap_or_default();
+    let Some(definition) = definition_of(sample, definitions) else { return true };
+    let mut versions = definition["spec"]["versions"].as_array().into_iter().flatten();
+    versions.any(|one| one["name"] == version && one["subresources"]["status"].is_object())
 }
 
 fn bad_status(sample: &Value) -> Option<String> {
@@ -276,6 +286,20 @@ mod tests {
         let with = |change: fn(&mut Value)| seen_life(move |life| change(&mut life.samples[0]));
         judges("status-conditions", &with(|_| {}), Passed, "1 sample with");
         judges("status-conditions", &with(|sample| sample["status"] = Value::Null), Failed, "it has no status");
+        // A kind without a status is judged by nothing.
+        let definition = |subresources: Value| {
+            let version = json!({"name": "v1", "subresources": subresources});
+            json!({"spec": {"group": "example.com", "names": {"kind": "Shop"}, "versions": [version]}})
+        };
+        let bare = |subresources: Value| {
+            let sample = |sample: &mut Value| {
+                (sample["apiVersion"], sample["kind"]) = ("example.com/v1".into(), "Shop".into());
+                sample["status"] = Value::Null;
+            };
+            Observations { definitions: vec![definition(subresources)], ..with(sample) }
+        };
+        judges("status-conditions", &bare(json!({})), Passed, "0 samples with");
+        judges("status-conditions", &bare(json!({"status": {}})), Failed, "it has no status");
         judges(
             "status-conditions",
             &with(|sample| sample["status"]["conditions"] = json!([])),
