@@ -276,7 +276,11 @@ async fn openapi(server: &Arc<Server>, parts: &Parts, name: Name, asked: Option<
             if let Some(response) = unneeded(&server.documents.hash(&resources)) {
                 return response;
             }
-            rendered(server, name).await
+            match rendered(server, name).await {
+                Some(document) => document,
+                // The last definition of the group has gone meanwhile.
+                None => return not_found_page(),
+            }
         }
     };
     unneeded(&document.hash).unwrap_or_else(|| send(parts, &document, JSON))
@@ -284,20 +288,24 @@ async fn openapi(server: &Arc<Server>, parts: &Parts, name: Name, asked: Option<
 
 /// The document of the resources that there are when it is the turn of this request. One document is rendered at a time, on
 /// another thread, which finishes it and keeps it also if nobody waits any more.
-async fn rendered(server: &Arc<Server>, name: Name) -> Arc<CachedDocument> {
+async fn rendered(server: &Arc<Server>, name: Name) -> Option<Arc<CachedDocument>> {
     let turn = server.documents.rendering.clone().lock_owned().await;
     let snapshot = server.registry.snapshot();
     if let Some(document) = server.documents.cached(&snapshot, &name) {
-        return document;
+        return Some(document);
+    }
+    let resources = name.resources(&snapshot);
+    if resources.is_empty() {
+        return None;
     }
     let server = server.clone();
-    on_a_thread(turn, move |_| {
+    let rendering = on_a_thread(turn, move |_| {
         let documents = &server.documents;
-        let document = Arc::new(documents.render(&name, name.resources(&snapshot)));
+        let document = Arc::new(documents.render(&name, resources));
         documents.cache.lock().insert(snapshot.generation, name, &document);
         document
-    })
-    .await
+    });
+    Some(rendering.await)
 }
 
 /// Sends a compressed document plain, piece by piece, and lets other requests run between them.

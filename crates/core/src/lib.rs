@@ -52,7 +52,7 @@ pub use metrics_page::{MetricKind, MetricLabels, MetricSamples, MetricsPage, met
 pub use name::{
     NameRule, check_annotations, check_finalizer, check_label_key, check_label_value, check_labels, check_name,
 };
-pub use nulls::{drop_nulls, from_stored, from_value_without_nulls};
+pub use nulls::{drop_nulls, from_stored, from_stored_value, from_value_without_nulls};
 pub use quantity::{Quantity, QuantityError, ResourceList, resource_list};
 pub use quota::{QuotaKind, ResourceQuota, pod_limits, pod_requests};
 pub use selector::{FieldSelector, LabelSelector, SelectorError, check_label_selector};

@@ -58,6 +58,16 @@ pub fn from_stored<T: DeserializeOwned>(json: &[u8]) -> Result<T, serde_json::Er
     })
 }
 
+/// The same from a value.
+///
+/// ```
+/// let list: Option<Vec<u32>> = konverge_core::from_stored_value(&serde_json::json!([1])).unwrap();
+/// assert_eq!(list, Some(vec![1]));
+/// ```
+pub fn from_stored_value<T: DeserializeOwned>(value: &Value) -> Result<T, serde_json::Error> {
+    T::deserialize(value).or_else(|error| from_value_without_nulls(value.clone()).map_err(|_| error))
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -91,7 +101,11 @@ mod tests {
         ] {
             let read = from_stored::<Stored>(json.as_bytes());
             match expect {
-                Some(expect) => assert_eq!(read.expect(json), expect, "{json}"),
+                Some(expect) => {
+                    assert_eq!(read.expect(json), expect, "{json}");
+                    let value = serde_json::from_str(json).unwrap();
+                    assert_eq!(from_stored_value::<Stored>(&value).expect(json), expect, "{json}");
+                }
                 None => assert!(read.is_err(), "{json}"),
             }
         }

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::nulls::from_stored_value;
 use crate::quantity::{Quantity, ResourceList, resource_list};
 use scope::Scope;
 
@@ -187,7 +188,7 @@ struct ScopeSelector {
 impl ResourceQuota {
     /// The quota in an object.
     pub fn read(object: &Value) -> Self {
-        let spec = Spec::deserialize(&object["spec"]).unwrap_or_default();
+        let spec = from_stored_value::<Spec>(&object["spec"]).unwrap_or_default();
         let named = spec.scopes.into_iter().map(Scope::named);
         Self {
             name: object["metadata"]["name"].as_str().unwrap_or_default().to_owned(),

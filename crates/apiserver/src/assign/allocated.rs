@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::Value;
 
-use konverge_core::Status;
+use konverge_core::{Status, from_stored, from_stored_value};
 use konverge_store::{Entry, Range, ReadError, Store, Watch};
 
 /// How many changes are processed at once.
@@ -192,11 +192,11 @@ fn read(entry: &Entry) -> Held {
 
 /// Types are checked before an object is stored, so a record that cannot be read has no address.
 pub(super) fn read_record(record: &[u8]) -> Held {
-    held(serde_json::from_slice(record).unwrap_or_default())
+    held(from_stored(record).unwrap_or_default())
 }
 
 fn held_by(service: &Value) -> Held {
-    held(Service::deserialize(service).unwrap_or_default())
+    held(from_stored_value(service).unwrap_or_default())
 }
 
 fn held(Service { spec }: Service) -> Held {

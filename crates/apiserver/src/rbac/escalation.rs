@@ -1,10 +1,10 @@
 //! Nobody gives more rights than they have. In: a role or binding as it is about to be stored, and who writes it. Out: nothing,
 //! or the refusal. Members of `system:masters`, and users who may `escalate` the role or `bind` it, may write any.
 
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use konverge_core::Status;
+use konverge_core::{Status, from_stored_value};
 use konverge_schema::go_quote;
 
 use crate::authorize::{Attributes, Authorizer, Decision, ResourceAttributes};
@@ -119,6 +119,6 @@ fn confirm(write: &WriteRequest<'_>, name: &str, rules: &[Rule]) -> Result<(), S
 }
 
 /// The part of an object that counts here. An object of wrong types gives nothing, and validation refuses it.
-fn read<T: Default + for<'de> Deserialize<'de>>(object: &Value) -> T {
-    T::deserialize(object).unwrap_or_default()
+fn read<T: Default + DeserializeOwned>(object: &Value) -> T {
+    from_stored_value(object).unwrap_or_default()
 }

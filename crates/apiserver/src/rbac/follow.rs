@@ -4,6 +4,7 @@
 
 use serde::de::DeserializeOwned;
 
+use konverge_core::from_stored;
 use konverge_store::{Entry, Range, Watch};
 
 use crate::server::Server;
@@ -68,7 +69,7 @@ fn take(index: &mut Index, key: &str, now: Option<&Entry>) {
 
 /// An object that cannot be read gives no rights.
 fn decode<T: DeserializeOwned + Default>(entry: &Entry) -> T {
-    serde_json::from_slice(&entry.value).unwrap_or_else(|error| {
+    from_stored(&entry.value).unwrap_or_else(|error| {
         tracing::error!(key = %entry.key, %error, "a stored role or binding cannot be read and gives no rights");
         T::default()
     })

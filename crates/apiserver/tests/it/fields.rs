@@ -139,8 +139,9 @@ async fn types_that_do_not_fit() {
         json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a"}, "spec": {"size": "big"}});
     assert_eq!(
         cluster.post(WIDGETS, &wrong).await.fails(422, "Invalid"),
-        "Widget.example.com \"a\" is invalid: spec.size: Invalid value: \"string\": spec.size in body must be of type \
-         integer: \"string\""
+        "Widget.example.com \"a\" is invalid: [spec.size: Invalid value: \"string\": spec.size in body must be of type \
+         integer: \"string\", .spec.size: Invalid value: 0: .spec.size accessor error: big is of the type string, expected \
+         int64]"
     );
 }
 

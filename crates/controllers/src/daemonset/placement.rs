@@ -1,6 +1,7 @@
 //! Which nodes run the pods of a DaemonSet. In: a template, a node, a pod. Out: whether the node should run one, a pod that can
 //! only be scheduled to that node, and the node that a pod was made for. Pure.
 
+use konverge_core::from_stored_value;
 use serde_json::{Value, json};
 
 use crate::meta::Meta;
@@ -35,7 +36,7 @@ pub(super) enum Fit {
 
 /// The scheduling constraints of a template, with the tolerations of every DaemonSet.
 pub(super) fn constraints(template: &Value) -> PodSpec {
-    let mut spec: PodSpec = serde_json::from_value(template["spec"].clone()).unwrap_or_default();
+    let mut spec: PodSpec = from_stored_value(&template["spec"]).unwrap_or_default();
     let tolerations = tolerations(spec.host_network).map(|(key, effect)| Toleration {
         key: key.into(),
         operator: "Exists".into(),

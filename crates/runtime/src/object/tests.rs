@@ -134,6 +134,25 @@ fn a_list_with_a_malformed_object() {
     assert_eq!(names.iter().map(|name| name.as_deref().ok()).collect::<Vec<_>>(), [Some("a"), None, None, Some("b")]);
 }
 
+/// Objects are stored as Go writes them, and in Go a null is an empty list.
+#[test]
+fn a_null_is_an_empty_list() {
+    #[derive(serde::Deserialize)]
+    struct Job {
+        spec: Spec,
+    }
+    #[derive(serde::Deserialize)]
+    struct Spec {
+        #[serde(default)]
+        rules: Vec<String>,
+    }
+    for (spec, expect) in [(r#"{"rules":null}"#, 0), (r#"{}"#, 0), (r#"{"rules":["a"]}"#, 1)] {
+        let json = format!(r#"{{"metadata":{{"name":"a","namespace":"n"}},"spec":{spec}}}"#);
+        let object = Object::parse(&ApiResource::erase::<ConfigMap>(&()), &json, Mode::Full).unwrap();
+        assert_eq!(object.decode::<Job>().unwrap().spec.rules.len(), expect, "{spec}");
+    }
+}
+
 #[test]
 fn a_decode_error_names_the_object() {
     let json = r#"{"metadata":{"name":"a","namespace":"n"},"data":["not","a","map"]}"#;
