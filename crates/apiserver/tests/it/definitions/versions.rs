@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::with;
-use crate::cluster::{CRDS, Cluster, MERGE, WIDGETS, widget};
+use crate::cluster::{CRDS, Cluster, MERGE, WIDGETS, names, widget};
 
 fn two_versions() -> Value {
     with(|it| {

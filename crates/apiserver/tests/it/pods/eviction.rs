@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::BUDGETS;
-use crate::cluster::{Answer, Cluster, MERGE, PODS, pod};
+use super::{BUDGETS, bind, binding};
+use crate::cluster::{Answer, Cluster, MERGE, PODS, pod, version};
 
 fn eviction(name: &str) -> Value {
     json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": "default"}})

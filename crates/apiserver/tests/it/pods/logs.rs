@@ -1,8 +1,8 @@
 //! Logs of containers.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::with_states;
+use super::{bind, binding, with_states};
 use crate::cluster::{Cluster, MERGE, PODS, pod};
 
 #[tokio::test]
