@@ -86,6 +86,7 @@ mod digest;
 mod discovery;
 mod documents;
 mod env;
+mod json_patch;
 mod json_path;
 mod metrics;
 mod openapi;
