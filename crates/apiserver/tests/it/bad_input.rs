@@ -378,3 +378,21 @@ async fn methods_nobody_knows() {
         }
     }
 }
+
+#[tokio::test]
+async fn addresses_of_nodes_are_unique() {
+    let cluster = Cluster::new().await;
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}});
+    cluster.post("/api/v1/nodes", &node).await.expect(201);
+    let host = |address: &str| json!({"type": "Hostname", "address": address});
+    for (addresses, fits) in [(json!([host("h"), host("i")]), true), (json!([host("h"), host("h")]), false)] {
+        let patch = json!({"status": {"addresses": addresses}});
+        let answer = cluster.patch("/api/v1/nodes/n/status", "application/merge-patch+json", &patch).await;
+        if fits {
+            answer.expect(200);
+        } else {
+            let message = answer.fails(422, "Invalid");
+            assert!(message.contains("status.addresses[1]: Duplicate value"), "{message}");
+        }
+    }
+}
