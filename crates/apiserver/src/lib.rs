@@ -55,6 +55,7 @@ mod delete;
 mod expire;
 mod fence;
 mod garbage;
+mod gated_fields;
 mod health;
 mod meta;
 mod namespace;
