@@ -121,7 +121,7 @@ fn parse_number(text: &str) -> Result<u64, String> {
 }
 
 /// Whether Go reads a text as a duration: numbers with units.
-fn is_duration(text: &str) -> bool {
+pub(crate) fn is_duration(text: &str) -> bool {
     let mut rest = text.strip_prefix(['+', '-']).unwrap_or(text);
     if rest == "0" {
         return true;
