@@ -20,7 +20,6 @@ mod default_toleration_seconds;
 mod deny_service_external_ips;
 mod extended_resource_toleration;
 mod followed;
-mod json_patch;
 mod limit_pod_hard_anti_affinity_topology;
 mod limit_ranger;
 mod lookup;

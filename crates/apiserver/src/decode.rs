@@ -14,6 +14,8 @@ use konverge_schema::{Budget, OverBudget};
 use crate::work::over_budget;
 
 mod protobuf;
+mod unicode;
+mod yaml_document;
 
 pub(crate) use protobuf::{protobuf, protobuf_delete_options};
 
@@ -44,8 +46,19 @@ pub(crate) struct Decoded {
     pub duplicates: Vec<String>,
 }
 
-/// Reads JSON.
+/// Reads JSON. What is not Unicode in a text becomes U+FFFD, as in Go.
 pub(crate) fn json(body: &[u8], budget: &Budget) -> Result<Decoded, Status> {
+    let decoded = valid_json(body, budget);
+    match &decoded {
+        Err(status) if status.code == 400 => match unicode::replaced(body) {
+            Some(body) => valid_json(&body, budget),
+            None => decoded,
+        },
+        _ => decoded,
+    }
+}
+
+fn valid_json(body: &[u8], budget: &Budget) -> Result<Decoded, Status> {
     spend(budget, body.len() / BYTES_PER_STEP)?;
     let duplicates = RefCell::new(Vec::new());
     let mut reader = serde_json::Deserializer::from_slice(body);
@@ -57,7 +70,7 @@ pub(crate) fn json(body: &[u8], budget: &Budget) -> Result<Decoded, Status> {
     Ok(Decoded { value, duplicates: duplicates.into_inner() })
 }
 
-/// Reads YAML (and so JSON), one document. Aliases and depth are bounded by the parser's budget.
+/// Reads YAML (and so JSON), the first document. Aliases and depth are bounded by the parser's budget.
 pub(crate) fn yaml(body: &[u8], budget: &Budget) -> Result<Decoded, Status> {
     // Most "YAML" that clients send is JSON, whose parser is faster and reports duplicates.
     // What begins alike and is no JSON may be YAML in its flow style.
@@ -68,11 +81,18 @@ pub(crate) fn yaml(body: &[u8], budget: &Budget) -> Result<Decoded, Status> {
         }
     }
     spend(budget, body.len())?;
+    let body = yaml_document::first(body);
+    if yaml_document::begins_with_tab(body) {
+        let why = "error converting YAML to JSON: yaml: found character that cannot start any token";
+        return Err(Status::bad_request(format!("{why}; indent with spaces instead of tabs")));
+    }
     let duplicates = RefCell::new(Vec::new());
     // Duplicate keys are refused or not by the request's `fieldValidation`; and messages must not repeat the body.
     let options = serde_saphyr::options! {
         duplicate_keys: DuplicateKeyPolicy::LastWins,
         with_snippet: false,
+        // Kubernetes reads YAML 1.1, where file modes like 0644 are octal.
+        legacy_octal_numbers: true,
         alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: MAX_ALIASED },
     };
     let value = with_deserializer_from_slice_with_options(body, options, |reader| {
@@ -291,6 +311,21 @@ mod tests {
     }
 
     #[test]
+    fn what_is_not_unicode_is_replaced() {
+        for (body, expect) in [
+            (&b"{\"a\":\"\xff\"}"[..], json!({"a": "\u{fffd}"})),
+            (b"{\"a\":\"x\xe2\x82y\"}", json!({"a": "x\u{fffd}\u{fffd}y"})),
+            (br#"{"a":"\ud800"}"#, json!({"a": "\u{fffd}"})),
+            (br#"{"a":"\ud800\ud83d\ude00\udc00x"}"#, json!({"a": "\u{fffd}\u{1f600}\u{fffd}x"})),
+            (br#"{"a":"\\ud800"}"#, json!({"a": "\\ud800"})),
+        ] {
+            let got = json(body, Budget::unlimited()).unwrap_or_else(|status| panic!("{body:?}: {status}"));
+            assert_eq!(got.value, expect, "{}", String::from_utf8_lossy(body));
+        }
+        assert_eq!(json(b"{\"a\":\xff}", Budget::unlimited()).unwrap_err().code, 400);
+    }
+
+    #[test]
     fn bombs_end_in_an_error() {
         let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
         assert_eq!(json(deep.as_bytes(), Budget::unlimited()).unwrap_err().code, 400);
@@ -333,6 +368,16 @@ mod tests {
             ("1: a\ntrue: b\n", json!({"1": "a", "true": "b"}), vec![]),
             ("", Value::Null, vec![]),
             ("text", json!("text"), vec![]),
+            (
+                "a: 0644\nb: 0\nc: 0.5\nd: 0o17\ne: -010\n",
+                json!({"a": 420, "b": 0, "c": 0.5, "d": 15, "e": -8}),
+                vec![],
+            ),
+            ("a: 1\n---\nb: 2\n", json!({"a": 1}), vec![]),
+            ("a: 1\n---\n", json!({"a": 1}), vec![]),
+            ("a: 1\n...\nb: [\n", json!({"a": 1}), vec![]),
+            ("%YAML 1.1\n# c\n---\na: |\n  x\n  ---\n", json!({"a": "x\n---\n"}), vec![]),
+            ("a: ---b\n", json!({"a": "---b"}), vec![]),
         ] {
             let decoded =
                 yaml(text.as_bytes(), Budget::unlimited()).unwrap_or_else(|status| panic!("{text:?}: {status}"));
@@ -342,7 +387,7 @@ mod tests {
                 "{text:?}"
             );
         }
-        for text in ["a: b: c", "a: [", "- a\nb: c", "a: 1\n---\nb: 2\n", "a: *nobody", "\u{0}"] {
+        for text in ["a: b: c", "a: [", "- a\nb: c", "\ta: 1", "\t\na: 1", "a: *nobody", "\u{0}"] {
             assert_eq!(
                 yaml(text.as_bytes(), Budget::unlimited()).map(|decoded| decoded.value).unwrap_err().code,
                 400,

@@ -79,6 +79,11 @@ impl Handler {
                 false => Status::method_not_allowed(),
             });
         }
+        let long = matches!(subresource, Subresource::Exec | Subresource::Attach | Subresource::PortForward)
+            || matches!(subresource, Subresource::Log | Subresource::Proxy);
+        if verb != Verb::Watch && !long {
+            self.request.query.check_timeout()?;
+        }
         let answer = match (verb, subresource) {
             (Verb::Get, Subresource::Log) => self.log().await,
             (_, Subresource::Proxy) => self.proxy(budget).await,

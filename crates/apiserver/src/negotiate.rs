@@ -170,12 +170,19 @@ impl BodyEncoding {
     /// describes have no protobuf messages.
     pub(crate) fn of(content_type: Option<&str>, custom: bool) -> Result<Self, Status> {
         match media_type(content_type).as_str() {
+            _ if !parameters_are_readable(content_type) => Err(Self::unsupported(custom)),
             "" | "application/json" => Ok(Self::Json),
             "application/yaml" => Ok(Self::Yaml),
             PROTOBUF if !custom => Ok(Self::Protobuf),
-            _ if custom => Err(unsupported("application/json, application/yaml")),
-            _ => Err(unsupported("application/json, application/yaml, application/vnd.kubernetes.protobuf")),
+            _ => Err(Self::unsupported(custom)),
         }
+    }
+
+    fn unsupported(custom: bool) -> Status {
+        unsupported(match custom {
+            true => "application/json, application/yaml",
+            false => "application/json, application/yaml, application/vnd.kubernetes.protobuf",
+        })
     }
 }
 
@@ -220,7 +227,8 @@ impl DiscoveryVersion {
 impl PatchKind {
     /// Reads the `Content-Type` of a PATCH. Custom resources have no strategic merge patch.
     pub(crate) fn of_body(content_type: Option<&str>, custom: bool) -> Result<Self, Status> {
-        match media_type(content_type).as_str() {
+        // Kubernetes compares the text as it is, without its parameters.
+        match content_type.unwrap_or_default().split(';').next().unwrap_or_default() {
             "application/json-patch+json" => Ok(Self::Json),
             "application/merge-patch+json" => Ok(Self::Merge),
             "application/strategic-merge-patch+json" if !custom => Ok(Self::Strategic),
@@ -250,6 +258,16 @@ fn unsupported(accepted: &str) -> Status {
 
 fn media_type(content_type: Option<&str>) -> String {
     content_type.unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+/// Whether each parameter has a name and a value. A semicolon at the end is no parameter.
+fn parameters_are_readable(content_type: Option<&str>) -> bool {
+    let Some((_, parameters)) = content_type.and_then(|text| text.split_once(';')) else { return true };
+    let parameters = parameters.trim();
+    let named =
+        |one: &str| one.split_once('=').is_some_and(|(name, value)| !name.trim().is_empty() && !value.is_empty());
+    // A quoted value may contain a semicolon.
+    parameters.is_empty() || parameters.contains('"') || parameters.trim_end_matches(';').split(';').all(named)
 }
 
 /// One alternative of an `Accept` header.

@@ -1,13 +1,13 @@
 //! JSON patch, merge patch and strategic merge patch. In: a patch and an object. Out: the patched object, or the error. The
 //! fourth kind, server-side apply, is in `write`.
 
-use json_patch::{Patch as JsonPatch, PatchOperation};
 use serde_json::Value;
 
 use konverge_core::Status;
 use konverge_schema::{Budget, merge_patch, size, strategic_merge_patch};
 
 use crate::decode::{self, Decoded};
+use crate::json_patch;
 use crate::resource::Resource;
 use crate::work::over_budget;
 
@@ -31,7 +31,7 @@ pub(crate) struct Patch {
 #[derive(Debug)]
 enum Content {
     /// RFC 6902
-    Json(JsonPatch),
+    Json(Vec<Value>),
     /// RFC 7386
     Merge(Value),
     /// Kubernetes' own, driven by the schema.
@@ -42,21 +42,25 @@ impl Patch {
     /// Reads RFC 6902.
     pub(crate) fn json(body: &[u8], budget: &Budget) -> Result<Self, Status> {
         let Decoded { value, duplicates } = decode::json(body, budget)?;
-        let operations = value.as_array().map(Vec::len);
-        if let Some(operations) = operations.filter(|operations| *operations > MAX_OPERATIONS) {
-            return Err(Status::too_large(format!(
-                "The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {operations}"
-            )));
-        }
-        const KNOWN: [&str; 6] = ["add", "remove", "replace", "move", "copy", "test"];
-        let named = |operation: &Value| operation["op"].as_str().is_some_and(|name| !KNOWN.contains(&name));
-        if value.as_array().is_some_and(|operations| operations.iter().any(named)) {
-            return Err(rejected());
-        }
         let duplicates = duplicates.iter().map(|path| format!("json patch duplicate field \"{path}\""));
         let strict_errors = duplicates.chain(unknown_fields(&value)).collect();
-        let operations = serde_json::from_value(value)
-            .map_err(|error| Status::bad_request(format!("error decoding patch: {error}")))?;
+        let mut operations = match value {
+            Value::Array(operations) if operations.iter().all(|one| one.is_object() || one.is_null()) => operations,
+            Value::Null => Vec::new(),
+            _ => return Err(Status::bad_request("error decoding patch: a JSON patch must be a list of objects")),
+        };
+        if operations.len() > MAX_OPERATIONS {
+            return Err(Status::too_large(format!(
+                "The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",
+                operations.len()
+            )));
+        }
+        for operation in operations.iter_mut().filter_map(Value::as_object_mut) {
+            // Go reads null as no value: clients test for absence by testing for null.
+            if operation.get("value").is_some_and(Value::is_null) {
+                operation.remove("value");
+            }
+        }
         Ok(Self { content: Content::Json(operations), strict_errors })
     }
 
@@ -83,6 +87,12 @@ impl Patch {
                 let schema = &resource.schema;
                 object = strategic_merge_patch(&schema.arena, schema.root, object, patch.clone())
                     .map_err(|error| error.status())?;
+                // Kubernetes merges into a Go struct, which stays of its kind whatever the patch says.
+                for field in ["apiVersion", "kind"] {
+                    if object[field].is_string() {
+                        object[field] = current[field].clone();
+                    }
+                }
             }
         }
         Ok(object)
@@ -125,53 +135,49 @@ fn object(body: &[u8], content: impl FnOnce(Value) -> Content, budget: &Budget) 
 }
 
 /// Applies one operation at a time, so that a patch that copies its own copies is stopped before it is large or deep.
-fn apply_json(patch: &JsonPatch, object: &mut Value, budget: &Budget) -> Result<(), Status> {
-    for operation in &patch.0 {
-        pay(operation, object, budget)?;
-        // Clients test for absence by testing for null.
-        if let PatchOperation::Test(test) = operation
-            && test.value.is_null()
-            && object.pointer(test.path.as_str()).is_none()
-        {
-            continue;
+fn apply_json(operations: &[Value], object: &mut Value, budget: &Budget) -> Result<(), Status> {
+    for operation in operations {
+        let from = matches!(text(operation, "op"), "copy" | "move").then_some("from");
+        if from.into_iter().chain(["path"]).any(|field| !operation[field].is_string()) {
+            return Err(rejected());
         }
-        json_patch::patch(object, std::slice::from_ref(operation)).map_err(|_| rejected())?;
+        pay(operation, object, budget)?;
+        json_patch::apply(object, operation).map_err(|_| rejected())?;
     }
     Ok(())
 }
 
+fn text<'o>(operation: &'o Value, field: &str) -> &'o str {
+    operation[field].as_str().unwrap_or_default()
+}
+
 /// Spends what an operation is going to cost, and refuses one that would nest the object too deeply.
-fn pay(operation: &PatchOperation, object: &Value, budget: &Budget) -> Result<(), Status> {
-    use PatchOperation as Op;
-    let at = |pointer: &str| object.pointer(pointer);
-    // What is put where.
-    let put = match operation {
-        Op::Add(add) => Some((Some(&add.value), &add.path)),
-        Op::Replace(replace) => Some((Some(&replace.value), &replace.path)),
-        Op::Copy(copy) => Some((at(copy.from.as_str()), &copy.path)),
-        Op::Move(moved) => Some((at(moved.from.as_str()), &moved.path)),
-        Op::Remove(_) | Op::Test(_) => None,
+fn pay(operation: &Value, object: &Value, budget: &Budget) -> Result<(), Status> {
+    let (op, path, from) = (text(operation, "op"), text(operation, "path"), text(operation, "from"));
+    // What is put at the path.
+    let put = match op {
+        "add" | "replace" => operation.get("value"),
+        "copy" | "move" => json_patch::find(object, from),
+        _ => None,
     };
-    let items = |pointer: &str| {
-        let list = pointer.rsplit_once('/').and_then(|(list, _)| at(list)).and_then(Value::as_array);
+    let items = |path: &str| {
+        let list = path.rsplit_once('/').and_then(|(list, _)| json_patch::find(object, list)).and_then(Value::as_array);
         list.map_or(0, Vec::len)
     };
-    let behind = match operation {
-        Op::Remove(remove) => items(remove.path.as_str()),
-        Op::Move(moved) => items(moved.from.as_str()) + items(moved.path.as_str()),
-        Op::Add(add) => items(add.path.as_str()),
-        Op::Copy(copy) => items(copy.path.as_str()),
-        Op::Replace(_) | Op::Test(_) => 0,
+    let behind = match op {
+        "add" | "copy" | "remove" => items(path),
+        "move" => items(from) + items(path),
+        _ => 0,
     };
     budget.spend(1 + (behind / ITEMS_PER_STEP) as u64);
     budget.check().map_err(over_budget)?;
-    if let Some((Some(value), path)) = put {
-        let levels = path.as_str().matches('/').count();
+    if let Some(value) = put {
+        let levels = path.matches('/').count();
         if levels > decode::MAX_DEPTH || decode::depth_exceeds(value, decode::MAX_DEPTH - levels) {
             return Err(decode::too_deep());
         }
-        match operation {
-            Op::Copy(_) => budget.produce(size(value)),
+        match op {
+            "copy" => budget.produce(size(value)),
             // Its depth was just looked at.
             _ => budget.spend((size(value) / 64) as u64),
         };

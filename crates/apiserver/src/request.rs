@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use konverge_core::{FieldError, FieldPath, FieldSelector, LabelSelector, Status};
 
+use crate::validation::is_duration;
 use crate::verb::Verb;
 
 /// Where a path leads.
@@ -248,7 +249,17 @@ impl Query {
                 Status::bad_request(format!("strconv.ParseInt: parsing {text:?}: {why}"))
             })
         };
-        self.get(name).map(parse).transpose()
+        self.values.get(name).and_then(|values| values.first()).map(|text| parse(text)).transpose()
+    }
+
+    /// Refuses a `timeout` that is no duration. The time itself is not limited by it: writes end within their budgets.
+    pub(crate) fn check_timeout(&self) -> Result<(), Status> {
+        match self.get("timeout").filter(|text| !is_duration(text)) {
+            Some(text) => Err(Status::bad_request(format!(
+                "invalid timeout specified in the request URL: time: invalid duration {text:?}"
+            ))),
+            None => Ok(()),
+        }
     }
 
     /// The label selector; everything when there is none.

@@ -26,6 +26,7 @@ use crate::resource::Resource;
 use crate::subresource::Subresource;
 use crate::{assign, builtin, defaults, meta, namespace, write_only};
 pub(crate) use address::parse_sloppy;
+pub(crate) use cron::is_duration;
 pub(crate) use function::{check_client_config, check_review_versions, is_extended_resource};
 use place::Place;
 use rule::{CheckKind, Into, Rule, Step};

@@ -16,7 +16,7 @@ use crate::resource::Resource;
 use crate::subresource::Subresource;
 
 /// Kinds that make pods, with the place of their template and whether a new one should have a name that can be a host name.
-const TEMPLATES: [(&str, &[&str], bool); 8] = [
+pub(crate) const TEMPLATES: [(&str, &[&str], bool); 8] = [
     ("CronJob", &["spec", "jobTemplate", "spec", "template"], true),
     ("DaemonSet", &["spec", "template"], false),
     ("Deployment", &["spec", "template"], true),

@@ -18,6 +18,8 @@ pub struct TypeId(u32);
 pub struct Arena {
     nodes: Vec<Node>,
     named: HashMap<Box<str>, TypeId>,
+    /// Whether the types are Go structs, whose required fields have their zero value when they are left out.
+    pub(crate) go_structs: bool,
 }
 
 /// The type of the value at one place in an object.

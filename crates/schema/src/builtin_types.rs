@@ -232,6 +232,7 @@ impl<'a> TableParser<'a> {
             node.patch = words.patch.map(Box::new).or(node.patch);
             self.arena.set(id, node);
         }
+        self.arena.go_structs = true;
         self.arena
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use konverge_core::{FieldError, FieldPath, FieldSelector, Status};
+use konverge_core::{FieldError, FieldPath, FieldSelector, Status, check_label_key, check_label_value};
 
 use crate::authorize::{Attributes, Authorizer, Decision, ResourceAttributes};
 use crate::meta;
@@ -51,6 +51,35 @@ struct Requirement {
     key: String,
     operator: String,
     values: Vec<String>,
+}
+
+impl Requirement {
+    /// Operators that are not known are left to newer clients.
+    fn check(&self, label: bool, at: &FieldPath, errors: &mut Vec<FieldError>) {
+        if !label && self.key.is_empty() {
+            errors.push(FieldError::required(at.child("key"), "must be specified"));
+        }
+        match self.operator.as_str() {
+            "In" | "NotIn" if self.values.is_empty() => {
+                let why = "must be specified when `operator` is 'In' or 'NotIn'";
+                errors.push(FieldError::required(at.child("values"), why));
+            }
+            "Exists" | "DoesNotExist" if !self.values.is_empty() => {
+                let why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+                errors.push(FieldError::forbidden(at.child("values"), why));
+            }
+            _ => {}
+        }
+        if label {
+            let wrong = |why: String| FieldError::invalid(at.child("key"), self.key.as_str().into(), why);
+            errors.extend(check_label_key(&self.key).into_iter().map(wrong));
+            for (index, value) in self.values.iter().enumerate() {
+                let wrong =
+                    |why: String| FieldError::invalid(at.child("values").index(index), value.as_str().into(), why);
+                errors.extend(check_label_value(value).into_iter().map(wrong));
+            }
+        }
+    }
 }
 
 impl Selector {
@@ -189,7 +218,11 @@ fn errors(write: &WriteRequest<'_>, spec: &Spec, review: &Value) -> Vec<FieldErr
         }
         if raw.is_empty() && !requirements {
             let why = format!("when {at} is specified, requirements or rawSelector is required");
-            errors.push(FieldError::required(at.child("requirements"), why));
+            errors.push(FieldError::required(at.clone().child("requirements"), why));
+        }
+        let given = Vec::<Requirement>::deserialize(&given["requirements"]).unwrap_or_default();
+        for (index, requirement) in given.iter().enumerate() {
+            requirement.check(selector == "labelSelector", &at.clone().child("requirements").index(index), &mut errors);
         }
     }
     let local = write.namespace.is_some();

@@ -121,7 +121,7 @@ fn parse_number(text: &str) -> Result<u64, String> {
 }
 
 /// Whether Go reads a text as a duration: numbers with units.
-fn is_duration(text: &str) -> bool {
+pub(crate) fn is_duration(text: &str) -> bool {
     let mut rest = text.strip_prefix(['+', '-']).unwrap_or(text);
     if rest == "0" {
         return true;
@@ -171,16 +171,33 @@ pub(super) fn check_time_zone(zone: &str) -> Vec<String> {
     if is_zone(zone) { Vec::new() } else { vec![format!("unknown time zone {zone}")] }
 }
 
-/// Whether the machine's database has a zone. A machine without a database knows none, and refuses none.
+/// Whether the machine's database has a zone of exactly this name: Go opens a file, and names of files have their case. A machine
+/// without a database knows none, and refuses none.
 fn is_zone(zone: &str) -> bool {
     ["", "UTC", "Local"].contains(&zone)
-        || jiff::tz::TimeZone::get(zone).is_ok()
+        || jiff::tz::TimeZone::get(zone).is_ok_and(|found| found.iana_name() == Some(zone))
         || jiff::tz::db().available().next().is_none()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn time_zones() {
+        // The machine has to have a database for this.
+        assert!(jiff::tz::db().available().next().is_some());
+        for (zone, expect) in [
+            ("Europe/Berlin", ""),
+            ("UTC", ""),
+            ("Etc/GMT+1", ""),
+            ("europe/berlin", "unknown time zone europe/berlin"),
+            ("utc", "unknown time zone utc"),
+            ("Europe/Nowhere", "unknown time zone Europe/Nowhere"),
+        ] {
+            assert_eq!(check_time_zone(zone).join(", "), expect, "{zone}");
+        }
+    }
 
     #[test]
     fn schedules() {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use konverge_core::{GroupVersion, Status};
 
-use super::receive::{duplicate_fields, whole_numbers};
+use super::receive::{duplicate_fields, not_an_object, whole_numbers};
 use super::{FieldOwnership, Insertion, WriteOutcome, WriteRequest};
 use crate::commit::MAX_CONFLICTS;
 use crate::decode::Decoded;
@@ -28,8 +28,10 @@ impl WriteRequest<'_> {
         if let Some((GroupVersion { group, version }, kind, _)) = self.foreign(&config) {
             return Err(Status::bad_request(format!("invalid object type: {group}/{version}, Kind={kind}")));
         }
-        self.identify(&mut config)?;
-        // The merge itself refuses fields that the schema does not declare.
+        if !config.is_object() {
+            return Err(not_an_object());
+        }
+        // The merge itself refuses a configuration without apiVersion and kind, and fields that the schema does not declare.
         let duplicates = duplicate_fields(&sent.duplicates);
         self.report(duplicates, warnings).map_err(|why| self.undecodable(&why))?;
         if !config["metadata"].is_object() {

@@ -41,6 +41,11 @@ pub(super) fn duplicate_fields(paths: &[String]) -> impl Iterator<Item = String>
     paths.iter().map(|path| format!("duplicate field \"{path}\""))
 }
 
+/// 400: the body is a list, a text or a number.
+pub(super) fn not_an_object() -> Status {
+    Status::bad_request("the request body must be a JSON object: an API object")
+}
+
 /// Writes `3.0` as `3`: kube-apiserver reads a configuration as YAML, which does not tell them apart.
 pub(super) fn whole_numbers(config: &mut Value) {
     /// Above this one, not every integer is a float.
@@ -140,7 +145,7 @@ impl WriteRequest<'_> {
     /// Checks that apiVersion and kind are those that this endpoint serves.
     pub(super) fn identify(&self, object: &mut Value) -> Result<(), Status> {
         let Some(fields) = object.as_object_mut() else {
-            return Err(Status::bad_request("the request body must be a JSON object: an API object"));
+            return Err(not_an_object());
         };
         let (expect_version, expect_kind) = (self.resource.api_version(), &*self.resource.kind);
         for (field, expect) in [("apiVersion", expect_version.as_str()), ("kind", expect_kind)] {

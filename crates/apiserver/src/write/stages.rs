@@ -16,7 +16,7 @@ use crate::env::rfc3339;
 use crate::resource::Resource;
 use crate::verb::Verb;
 use crate::work::{INLINE_STEPS, over_budget};
-use crate::{crd, meta, namespace, record, scale, validation, write_only};
+use crate::{crd, gated_fields, meta, namespace, record, scale, validation, write_only};
 
 /// The largest object that is stored: what etcd takes in one request by default. An object that is too large here would be
 /// too large on a cluster, and every reader, watcher and cache has to hold whole objects.
@@ -93,6 +93,7 @@ impl WriteRequest<'_> {
         write_only::merge(self.resource.behaviour, new);
         namespace::prepare(self.resource, old, new);
         crd::prepare(self.resource, self.subresource, old, new);
+        gated_fields::drop_disabled(self.resource, old, new);
     }
 
     /// Records the manager of the fields that the write changes.

@@ -378,3 +378,67 @@ async fn methods_nobody_knows() {
         }
     }
 }
+
+#[tokio::test]
+async fn parameters_that_cannot_be_read() {
+    let cluster = Cluster::new().await;
+    for (path, code) in [
+        ("?limit=", 400),
+        ("?limit=x", 400),
+        ("?limit=1", 200),
+        ("?timeoutSeconds=", 400),
+        ("?timeout=zzz", 400),
+        ("?timeout=5", 400),
+        ("?timeout=", 200),
+        ("?timeout=0", 200),
+        ("?timeout=1m30s", 200),
+    ] {
+        let answer = cluster.get(&format!("{CONFIG_MAPS}{path}")).await;
+        assert_eq!(answer.code, code, "{path}: {}", String::from_utf8_lossy(&answer.body));
+    }
+}
+
+#[tokio::test]
+async fn media_types_of_bodies() {
+    let cluster = Cluster::new().await;
+    let object = crate::cluster::config_map("a");
+    for (media_type, code) in [
+        ("application/json;;;=", 415),
+        ("application/json; charset", 415),
+        ("application/json;", 201),
+        ("application/json; charset=utf-8", 201),
+        ("Application/JSON", 201),
+    ] {
+        let path = format!("{CONFIG_MAPS}?dryRun=All");
+        let answer = cluster.ask("POST", &path, &[("content-type", media_type)], object.to_string()).await;
+        assert_eq!(answer.code, code, "{media_type}: {}", String::from_utf8_lossy(&answer.body));
+    }
+    cluster.post(CONFIG_MAPS, &object).await.expect(201);
+    for (media_type, code) in [
+        ("application/merge-patch+json", 200),
+        ("application/merge-patch+json; charset=utf-8", 200),
+        ("application/MERGE-patch+json", 415),
+    ] {
+        let path = format!("{CONFIG_MAPS}/a");
+        let answer = cluster.ask("PATCH", &path, &[("content-type", media_type)], "{}").await;
+        assert_eq!(answer.code, code, "{media_type}: {}", String::from_utf8_lossy(&answer.body));
+    }
+}
+
+#[tokio::test]
+async fn addresses_of_nodes_are_unique() {
+    let cluster = Cluster::new().await;
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}});
+    cluster.post("/api/v1/nodes", &node).await.expect(201);
+    let host = |address: &str| json!({"type": "Hostname", "address": address});
+    for (addresses, fits) in [(json!([host("h"), host("i")]), true), (json!([host("h"), host("h")]), false)] {
+        let patch = json!({"status": {"addresses": addresses}});
+        let answer = cluster.patch("/api/v1/nodes/n/status", "application/merge-patch+json", &patch).await;
+        if fits {
+            answer.expect(200);
+        } else {
+            let message = answer.fails(422, "Invalid");
+            assert!(message.contains("status.addresses[1]: Duplicate value"), "{message}");
+        }
+    }
+}

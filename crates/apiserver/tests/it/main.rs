@@ -25,6 +25,7 @@ mod workloads;
 
 mod fencing;
 mod fields;
+mod gates;
 mod limits;
 mod negotiation;
 mod offline;

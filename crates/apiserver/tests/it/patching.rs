@@ -32,9 +32,25 @@ async fn json_patches() {
         (json!([{"op": "test", "path": "/data", "value": null}]), None),
         (json!([{"op": "test", "path": "/data/k", "value": "w"}]), None),
         (json!([{"op": "remove", "path": "/data/nothing"}]), None),
-        (json!([{"op": "replace", "path": "/data/nothing", "value": "1"}]), None),
+        // The library of kube-apiserver takes more than RFC 6902.
+        (json!([{"op": "replace", "path": "/data/x", "value": "1"}]), Some(json!({"k": "v", "x": "1"}))),
+        (
+            json!([{"op": "copy", "from": "/nothing", "path": "/data/k"}, {"op": "remove", "path": "/data/k"}]),
+            Some(Value::Null),
+        ),
+        (json!([{"op": "add", "path": "/metadata/labels"}]), Some(json!({"k": "v"}))),
+        (json!([{"op": "add", "path": "data/kind", "value": "ConfigMap"}]), Some(json!({"k": "v"}))),
+        (json!([{"op": "test", "path": "/nothing"}]), Some(json!({"k": "v"}))),
+        (Value::Null, Some(json!({"k": "v"}))),
+        (json!([null]), None),
+        (json!([{"op": "add"}]), None),
+        (json!([{"op": 5, "path": "/data/x"}]), None),
+        (json!([{"op": "add", "path": 5, "value": "1"}]), None),
+        (json!([{"op": "copy", "path": "/data/x"}]), None),
+        (json!([{"OP": "add", "PATH": "/data/x", "VALUE": "1"}]), None),
+        (json!([{"op": "test", "path": "/no/such/place", "value": null}]), None),
         (json!([{"op": "add", "path": "/no/such/place", "value": "1"}]), None),
-        (json!([{"op": "copy", "from": "/nothing", "path": "/data/c"}]), None),
+        (json!([{"op": "copy", "from": "/no/such/place", "path": "/data/c"}]), None),
     ] {
         cluster.post(CONFIG_MAPS, &config_map("a")).await.expect(201);
         let answer = cluster.patch(&format!("{CONFIG_MAPS}/a"), JSON_PATCH, &patch).await;
@@ -54,6 +70,82 @@ async fn json_patches() {
 }
 
 #[tokio::test]
+async fn json_patches_of_lists() {
+    let cluster = Cluster::new().await;
+    let finalizers = json!(["x/a", "x/b"]);
+    for (name, operation, expect) in [
+        ("a", json!({"op": "add", "path": "/metadata/finalizers/-1", "value": "x/c"}), json!(["x/a", "x/b", "x/c"])),
+        ("b", json!({"op": "add", "path": "/metadata/finalizers/01", "value": "x/c"}), json!(["x/a", "x/c", "x/b"])),
+        ("c", json!({"op": "remove", "path": "/metadata/finalizers/-1"}), json!(["x/a"])),
+        ("d", json!({"op": "replace", "path": "/metadata/finalizers/-2", "value": "x/c"}), json!(["x/c", "x/b"])),
+        (
+            "e",
+            json!({"op": "move", "from": "/metadata/finalizers/-1", "path": "/metadata/finalizers/0"}),
+            json!(["x/b", "x/a"]),
+        ),
+        ("f", json!({"op": "remove", "path": "/metadata/finalizers/-3"}), Value::Null),
+        ("g", json!({"op": "remove", "path": "/metadata/finalizers/-"}), Value::Null),
+        ("h", json!({"op": "add", "path": "/metadata/finalizers/4", "value": "x/c"}), Value::Null),
+    ] {
+        let mut object = config_map(name);
+        object["metadata"]["finalizers"] = finalizers.clone();
+        cluster.post(CONFIG_MAPS, &object).await.expect(201);
+        let answer = cluster.patch(&format!("{CONFIG_MAPS}/{name}"), JSON_PATCH, &json!([operation])).await;
+        match expect {
+            Value::Null => drop(answer.fails(422, "Invalid")),
+            expect => assert_eq!(answer.expect(200)["metadata"]["finalizers"], expect, "{operation}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn strategic_patches_do_not_change_the_kind() {
+    let cluster = Cluster::new().await;
+    cluster.post(DEPLOYMENTS, &deployment("a")).await.expect(201);
+    for patch in [json!({"kind": "Pod"}), json!({"apiVersion": "v1"}), json!({"kind": null, "apiVersion": "x/y/z"})] {
+        let patched = cluster.patch(&format!("{DEPLOYMENTS}/a"), STRATEGIC, &patch).await.expect(200);
+        assert_eq!((&patched["apiVersion"], &patched["kind"]), (&json!("apps/v1"), &json!("Deployment")), "{patch}");
+    }
+    cluster.patch(&format!("{DEPLOYMENTS}/a"), MERGE, &json!({"kind": "Pod"})).await.fails(422, "Invalid");
+}
+
+#[tokio::test]
+async fn configurations_have_a_kind() {
+    let cluster = Cluster::with_widgets().await;
+    cluster.post(DEPLOYMENTS, &deployment("a")).await.expect(201);
+    cluster.post(WIDGETS, &widget("a")).await.expect(201);
+    for (path, config, expect) in [
+        (DEPLOYMENTS, json!({"kind": "Deployment"}), "/, Kind=Deployment"),
+        (DEPLOYMENTS, json!({"apiVersion": "apps/v1"}), "apps/v1, Kind="),
+        (DEPLOYMENTS, json!({}), "/, Kind="),
+        (DEPLOYMENTS, json!({"apiVersion": "apps/v9", "kind": "Deployment"}), "apps/v9, Kind=Deployment"),
+        (WIDGETS, json!({"kind": "Widget"}), "/, Kind=Widget"),
+        (WIDGETS, json!({"apiVersion": "example.com/v1", "kind": "Gadget"}), "example.com/v1, Kind=Gadget"),
+    ] {
+        let answer = cluster.patch(&format!("{path}/a?fieldManager=me"), APPLY, &config).await;
+        assert_eq!(answer.fails(400, "BadRequest"), format!("invalid object type: {expect}"), "{config}");
+    }
+}
+
+/// Kubernetes publishes the zero value of a required field as its default, so that an item without its key has an empty one.
+#[tokio::test]
+async fn applied_items_without_their_key_are_invalid() {
+    let cluster = Cluster::new().await;
+    cluster.post(DEPLOYMENTS, &deployment("a")).await.expect(201);
+    for (spec, expect) in [
+        (json!({"containers": [{"image": "i"}]}), "spec.template.spec.containers[1].name: Required value"),
+        (json!({"volumes": [{"emptyDir": {}}]}), "spec.template.spec.volumes[0].name: Required value"),
+    ] {
+        let config = json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}, "spec": {"template": {"spec": spec}},
+        });
+        let answer = cluster.patch(&format!("{DEPLOYMENTS}/a?fieldManager=me"), APPLY, &config).await;
+        let message = answer.fails(422, "Invalid");
+        assert!(message.contains(expect), "{message}");
+    }
+}
+
+#[tokio::test]
 async fn patches_that_are_none() {
     let cluster = Cluster::new().await;
     cluster.post(CONFIG_MAPS, &config_map("a")).await.expect(201);
@@ -62,7 +154,7 @@ async fn patches_that_are_none() {
         (JSON_PATCH, "{}", 400),
         (JSON_PATCH, "[", 400),
         (JSON_PATCH, "[{\"op\":\"jump\",\"path\":\"/data\"}]", 422),
-        (JSON_PATCH, "[{\"op\":\"add\"}]", 400),
+        (JSON_PATCH, "[5]", 400),
         (MERGE, "[]", 400),
         (MERGE, "\"text\"", 400),
         (MERGE, "{", 400),

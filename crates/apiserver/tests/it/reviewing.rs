@@ -429,3 +429,42 @@ async fn a_certificate_is_asked_for_and_approved() {
     allow(&cluster, "signers", "alice", signers).await;
     assert_eq!(ask(&cluster, "alice", "PATCH", &approval, &approved).await.0, 200);
 }
+
+#[tokio::test]
+async fn selectors_of_reviews_are_checked() {
+    let cluster = cluster().await;
+    const VALUES: &str = "values: Required value: must be specified when `operator` is 'In' or 'NotIn'";
+    const NONE: &str = "values: Forbidden: may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+    const KEY: &str = "key: Invalid value: \"\": name part must be non-empty";
+    for (selector, requirement, expect) in [
+        (
+            "fieldSelector",
+            json!({"key": "", "operator": "In", "values": ["x"]}),
+            "key: Required value: must be specified",
+        ),
+        ("fieldSelector", json!({"key": "a", "operator": "In"}), VALUES),
+        ("fieldSelector", json!({"key": "a", "operator": "DoesNotExist", "values": ["x"]}), NONE),
+        ("labelSelector", json!({"key": "", "operator": "Exists"}), KEY),
+        ("labelSelector", json!({"key": "a", "operator": "NotIn", "values": []}), VALUES),
+        ("labelSelector", json!({"key": "a", "operator": "Exists", "values": ["x"]}), NONE),
+        (
+            "labelSelector",
+            json!({"key": "a", "operator": "In", "values": ["x y"]}),
+            "values[0]: Invalid value: \"x y\"",
+        ),
+        ("fieldSelector", json!({"key": "a", "operator": "In", "values": ["x y"]}), ""),
+        ("labelSelector", json!({"key": "a", "operator": "Newer", "values": ["x"]}), ""),
+    ] {
+        let asked = json!({"verb": "list", "resource": "pods", selector: {"requirements": [requirement]}});
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+            "spec": {"user": "alice", "resourceAttributes": asked},
+        });
+        let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+        let (code, answer) = ask(&cluster, ADMIN, "POST", path, &review).await;
+        assert_eq!(code, if expect.is_empty() { 201 } else { 422 }, "{review}: {answer}");
+        let message = answer["message"].as_str().unwrap_or_default();
+        let place = format!("spec.resourceAttributes.{selector}.requirements[0].");
+        assert!(expect.is_empty() || message.contains(&format!("{place}{expect}")), "{message}");
+    }
+}

@@ -112,10 +112,7 @@ impl<'a> TypeRef<'a> {
             match fields.get(&**key) {
                 Some(value) => found.push((key.clone(), value.clone())),
                 // A key field without a value and without a default is left out: items with and without it are different.
-                None => {
-                    let default = self.item().field(key).0.default();
-                    found.extend(default.map(|value| (key.clone(), value.clone())));
-                }
+                None => found.extend(self.item().default_of(key).map(|value| (key.clone(), value))),
             }
         }
         if found.is_empty() && !keys.is_empty() {
@@ -129,8 +126,19 @@ impl<'a> TypeRef<'a> {
         Ok(PathElement::key(found))
     }
 
-    fn default(self) -> Option<&'a Value> {
-        self.ty.and_then(|ty| self.arena.node(ty).default.as_deref())
+    /// What a field has when it is left out. Required fields of Go structs have their zero value, which Kubernetes publishes as
+    /// their default.
+    fn default_of(self, name: &str) -> Option<Value> {
+        let Shape::Struct { fields, .. } = self.shape() else { return None };
+        let field = &fields[fields.binary_search_by(|field| (*field.name).cmp(name)).ok()?];
+        let node = self.arena.node(field.ty);
+        let zero = || match node.shape {
+            Shape::Scalar(Scalar::String) => Some("".into()),
+            Shape::Scalar(Scalar::Int32 | Scalar::Int64) => Some(0.into()),
+            _ => None,
+        };
+        let declared = node.default.as_deref().cloned();
+        declared.or_else(|| zero().filter(|_| self.arena.go_structs && field.required))
     }
 }
 

@@ -6,9 +6,9 @@ use serde_json::Value;
 use konverge_core::{GroupVersionKind, Status};
 use konverge_schema::{Budget, ListKind, Shape, TypeId, check_applied, check_restorable, merge, size};
 
-use crate::admission::json_patch::{Refused, apply};
 use crate::admission::patched::PatchTarget;
 use crate::decode;
+use crate::json_patch::{Refused, apply, find};
 use crate::work::over_budget;
 
 /// Merges an object that an expression made into the object of a request. The outer error is for the client.
@@ -80,7 +80,7 @@ pub(super) fn json_patch(
     let mut patched = object.clone();
     for operation in operations {
         // A patch that copies its own copies ends at the budget.
-        let copied = operation["from"].as_str().and_then(|from| patched.pointer(from)).map_or(0, size);
+        let copied = operation["from"].as_str().and_then(|from| find(&patched, from)).map_or(0, size);
         budget.produce(size(operation) + copied);
         budget.check().map_err(over_budget)?;
         match apply(&mut patched, operation) {

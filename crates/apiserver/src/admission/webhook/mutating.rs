@@ -11,11 +11,11 @@ use konverge_core::Status;
 use konverge_schema::{ManagedFields, size};
 
 use super::{Failure, PATCH, Webhook, WebhookType, are_called, versioned};
-use crate::admission::json_patch::{Refused, apply};
 use crate::admission::matching::Through;
 use crate::admission::patched::{ChangedBy, PatchTarget};
 use crate::admission::versioned::{Versioned, reassign, restore, unassigned};
 use crate::admission::{Admission, Attributes, Operation, Plugin, Verdict};
+use crate::json_patch::{Refused, apply, find};
 use crate::subresource::Subresource;
 use crate::work::{self, over_budget};
 use crate::{decode, defaults, meta, scale, write_only};
@@ -169,7 +169,7 @@ async fn patched(
     let mut patched = current.clone();
     for operation in operations {
         // A patch that copies its own copies ends at the budget.
-        let copied = operation["from"].as_str().and_then(|from| patched.pointer(from)).map_or(0, size);
+        let copied = operation["from"].as_str().and_then(|from| find(&patched, from)).map_or(0, size);
         attributes.budget.produce(size(operation) + copied);
         attributes.budget.check().map_err(|why| Failure::Internal(over_budget(why)))?;
         apply(&mut patched, operation).map_err(|refused| {

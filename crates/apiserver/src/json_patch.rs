@@ -82,9 +82,19 @@ pub(crate) fn apply(object: &mut Value, operation: &Value) -> Result<(), Refused
     }
 }
 
+/// The value that a path leads to.
+pub(crate) fn find<'v>(object: &'v Value, path: &str) -> Option<&'v Value> {
+    steps(path).try_fold(object, |at, step| get(at, &step).ok().flatten())
+}
+
+/// The steps of a path. What stands before its first slash is not looked at.
+fn steps(path: &str) -> impl Iterator<Item = String> {
+    path.split('/').skip(1).map(|step| step.replace("~1", "/").replace("~0", "~"))
+}
+
 /// What a path leads into, and the last step.
 fn parent<'v>(object: &'v mut Value, path: &str) -> Option<(&'v mut Value, String)> {
-    let mut steps = path.split('/').skip(1).map(|step| step.replace("~1", "/").replace("~0", "~"));
+    let mut steps = steps(path);
     let mut last = steps.next()?;
     let mut at = object;
     for step in steps {
