@@ -3,10 +3,12 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::FutureExt;
+use serde_json::json;
 
 use konverge_store::{Commit, Write as StoreWrite};
 
 use super::*;
+use crate::record;
 use crate::user::SystemUser;
 use crate::{ApiServer, Options};
 
