@@ -306,11 +306,20 @@ async fn webhooks_that_no_server_would_take() {
     for (operator, expect) in [
         (
             Operator::<Shop>::new().webhook(webhook()).webhook(webhook()),
-            "two webhooks are at the path /validate-example-",
+            "two webhooks are at the path /validate-example-com-v1-shop and called validate.shop.example.com; add \
+             `.named(\"validate.create-update.shop.example.com\").path(\"/validate-example-com-v1-shop-create-update\")` to the one \
+             for CREATE and UPDATE",
         ),
         (
-            Operator::<Shop>::new().webhook(webhook()).webhook(webhook().path("/other")),
-            "two webhooks are called validate.shop.example.com; give one of them another name with .named(…)",
+            Operator::<Shop>::new()
+                .webhook(webhook())
+                .webhook(webhook().path("/other").operations([Operation::Update])),
+            "two webhooks are called validate.shop.example.com; add `.named(\"validate.update.shop.example.com\")` to the one for UPDATE",
+        ),
+        (
+            Operator::<Shop>::new().webhook(webhook()).webhook(webhook().named("other.shop.example.com")),
+            "two webhooks are at the path /validate-example-com-v1-shop; add \
+             `.path(\"/validate-example-com-v1-shop-create-update\")` to the one for CREATE and UPDATE",
         ),
         (
             Operator::<Shop>::new().webhook(webhook().named("shops")),
@@ -352,7 +361,8 @@ async fn a_cluster_calls_the_webhooks_of_its_operators() -> Result<()> {
         shop.spec.open_from.get_or_insert_with(|| "9:00".into());
         Ok(shop)
     };
-    let keep = Webhook::validating(keep).operations([Operation::Delete]).named("keep.shop.example.com").path("/keep");
+    // It has a name and a path of its own beside that of `.validate`.
+    let keep = Webhook::validating(keep).operations([Operation::Delete]);
     let operator = Operator::<Shop>::new().default_with(opens).validate(validate).webhook(keep);
     let running = cluster.run(operator.reconcile(async |_: Context<Shop>| Ok(Action::await_change())));
     running.ready().await?;
@@ -369,6 +379,9 @@ async fn a_cluster_calls_the_webhooks_of_its_operators() -> Result<()> {
         assert!(refused.contains(start) && refused.contains(words), "{refused}");
     }
     let kept = cluster.delete::<Shop>("s").await.unwrap_err().to_string();
-    assert!(kept.contains("admission webhook \"keep.shop.example.com\" denied the request: s stays"), "{kept}");
+    assert!(
+        kept.contains("admission webhook \"validate.delete.shop.example.com\" denied the request: s stays"),
+        "{kept}"
+    );
     running.stop().await
 }

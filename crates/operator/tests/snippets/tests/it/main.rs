@@ -11,3 +11,5 @@ mod derives;
 // Word for word as the documentation has it, its line breaks too.
 #[rustfmt::skip]
 mod snippets;
+#[rustfmt::skip]
+mod webhooks;
