@@ -43,6 +43,7 @@ pub use options::{FailurePolicy, MatchPolicy, ReinvocationPolicy, SideEffects};
 pub use request::{AdmissionKind, AdmissionRequest, AdmissionResource, Operation, UserInfo};
 
 pub(crate) use admission::Cluster;
+pub(crate) use configuration::criteria;
 pub(crate) use conversion::convert;
 pub(crate) use endpoint::{Endpoint, Reviewed};
 pub(crate) use manifests::{conversion, manifests};

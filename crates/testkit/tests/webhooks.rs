@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use konverge::k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use konverge::prelude::*;
 use konverge::serde_json::{Value, json};
 use konverge::webhook::{FailurePolicy, Operation, SideEffects};
@@ -297,6 +298,62 @@ async fn an_old_object_that_cannot_be_read() -> Result<()> {
         assert_eq!(answer["response"]["allowed"], json!(expect), "{name}: {answer}");
     }
     Ok(())
+}
+
+/// Webhooks are called only for what their selectors and match conditions select, as by an API server.
+#[tokio::test]
+async fn admit_calls_only_what_is_selected() {
+    let labelled = |label: &str| LabelSelector {
+        match_labels: Some([(label.to_owned(), "yes".to_owned())].into()),
+        ..LabelSelector::default()
+    };
+    let refusing = || Webhook::validating(async |_: Admission<Shop>| Err(Denied::new("called").into()));
+    let by_boss = || refusing().match_condition("boss", "request.userInfo.username == 'boss'");
+    let many = || by_boss().match_condition("many", "object.spec.tills > 2");
+    let fake = fake().with(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {
+        "name": "market", "labels": {"busy": "yes"},
+    }}));
+    let in_market = |mut shop: Shop| {
+        shop.metadata.namespace = Some("market".into());
+        shop
+    };
+    let with_label = |mut shop: Shop| {
+        shop.metadata.labels.get_or_insert_default().insert("open".into(), "yes".into());
+        shop
+    };
+    let create = |tills: i32| Review::create(shop(tills));
+    let open_from = "object.spec.openFrom == 'dawn'";
+    for (webhook, review, expect) in [
+        (refusing(), create(1), Some("called")),
+        (by_boss(), create(1), None),
+        (by_boss(), create(1).user("boss"), Some("called")),
+        (many(), create(1).user("boss"), None),
+        (many(), create(3).user("boss"), Some("called")),
+        (refusing().match_condition("dry", "!request.dryRun"), create(1).dry_run(), None),
+        (refusing().match_condition("new", "request.options.kind == 'CreateOptions'"), create(1), Some("called")),
+        (refusing().match_condition("dawn", open_from), create(1), Some("shops.example.com \"s\" is forbidden: ")),
+        (refusing().match_condition("dawn", open_from).failure_policy(FailurePolicy::Ignore), create(1), None),
+        (refusing().match_condition("half", "object."), create(1), Some("the match condition \"half\" is wrong: ")),
+        (
+            refusing().match_condition("may", "authorizer.path('/x').check('get').allowed()"),
+            create(1),
+            Some("the webhook validate.shop.example.com: a match condition asks what the user may do"),
+        ),
+        (refusing().objects(labelled("open")), create(1), None),
+        (refusing().objects(labelled("open")), Review::create(with_label(shop(1))), Some("called")),
+        (refusing().objects(labelled("open")), Review::update(with_label(shop(1)), shop(1)), Some("called")),
+        (refusing().namespaces(labelled("busy")), create(1), None),
+        (refusing().namespaces(labelled("busy")), Review::create(in_market(shop(1))), Some("called")),
+    ] {
+        let shown = format!("{review:?}");
+        let found = fake.admit(&Operator::<Shop>::new().webhook(webhook), review).await;
+        let found = found.map(drop).map_err(|error| format!("{error:#}"));
+        match (&found, expect) {
+            (Ok(()), None) => {}
+            (Err(error), Some(expect)) if error.contains(expect) => {}
+            _ => panic!("{shown}: {found:?} instead of {expect:?}"),
+        }
+    }
 }
 
 /// What an operator cannot be started with is said before it starts.
