@@ -7,6 +7,7 @@ mod cluster;
 mod builders;
 mod crd;
 mod derives;
+mod permissions;
 
 // Word for word as the documentation has it, its line breaks too.
 #[rustfmt::skip]
