@@ -4,6 +4,7 @@
 
 mod auditing;
 mod bundling;
+mod closed_stdout;
 mod credentials;
 mod deploying;
 mod dev;
