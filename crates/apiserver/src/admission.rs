@@ -46,6 +46,7 @@ mod storage_object_in_use_protection;
 mod taint_nodes_by_condition;
 mod versioned;
 mod webhook;
+mod webhook_criteria;
 
 use std::collections::BTreeMap;
 
@@ -74,6 +75,7 @@ pub(crate) use reinvocation::Reinvocation;
 pub(crate) use resource_quota::QuotaLocks;
 pub(crate) use versioned::kind_of;
 pub(crate) use webhook::{WebhookMetrics, Webhooks};
+pub use webhook_criteria::{CriteriaError, WebhookCriteria};
 
 /// The API group of policies and webhook configurations.
 const GROUP: &str = "admissionregistration.k8s.io";

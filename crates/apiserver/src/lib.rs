@@ -100,7 +100,7 @@ mod table;
 #[cfg(test)]
 mod interrupted;
 
-pub use admission::{AbsentPart, AdmissionPlugins, PluginError};
+pub use admission::{AbsentPart, AdmissionPlugins, CriteriaError, PluginError, WebhookCriteria};
 pub use assign::{ClusterIpRange, NodePortRange, RangeError, ServiceRanges};
 pub use audit::{AuditFormat, AuditLogOptions, AuditMode, AuditOptions, AuditOutput, AuditPolicy, AuditPolicyError};
 pub use authenticate::{

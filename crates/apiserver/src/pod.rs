@@ -27,6 +27,7 @@ pub(crate) use binding::bind;
 pub(crate) use connect::{PodRequest, connect};
 pub(crate) use eviction::evict;
 pub(crate) use log::log;
+pub(crate) use process::note_exits;
 pub(crate) use proxy::{proxy_node, proxy_pod, proxy_service};
 
 /// A Binding or an Eviction.

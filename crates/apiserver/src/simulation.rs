@@ -28,7 +28,7 @@ use konverge_core::simulate::{self, PREFIX};
 use crate::meta;
 
 pub(crate) use self::http::{HttpAnswer, HttpConnection};
-pub(crate) use command::{attached, program};
+pub(crate) use command::{attached, exit_code, program};
 pub(crate) use files::FileAreas;
 
 /// A pod that is simulated.

@@ -6,6 +6,7 @@ use serde_json::Value;
 use konverge_schema::{FieldSet, NullRules, Shape};
 
 use crate::behaviour::StatusOnCreate;
+use crate::pod;
 use crate::resource::Resource;
 
 /// What of an object a request is about.
@@ -163,6 +164,7 @@ impl Resource {
                 let mut isolated = old.clone();
                 copy_field(&new["spec"], &mut isolated["spec"], "ephemeralContainers");
                 copy_field(&new["metadata"], &mut isolated["metadata"], "managedFields");
+                pod::note_exits(old, &mut isolated);
                 *new = isolated;
             }
             Subresource::Resize => keep_resources(old, new),

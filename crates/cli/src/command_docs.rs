@@ -1,7 +1,7 @@
 //! `konverge completion` and `konverge man`. In: the description of the command line. Out: what a shell completes, and manual pages. Nothing
 //! is said here that the command line does not say itself.
 
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
 
 use clap::CommandFactory;
@@ -38,7 +38,8 @@ pub(crate) enum DocsError {
 pub(crate) fn completion(args: &CompletionArgs) -> Result<(), DocsError> {
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut Args::command(), "konverge", &mut text);
-    print(&text)
+    print!("{}", String::from_utf8_lossy(&text));
+    Ok(())
 }
 
 /// `konverge man`
@@ -46,19 +47,12 @@ pub(crate) fn man(args: &ManArgs) -> Result<(), DocsError> {
     let Some(directory) = &args.directory else {
         let mut text = Vec::new();
         clap_mangen::Man::new(Args::command()).render(&mut text).map_err(DocsError::Print)?;
-        return print(&text);
+        print!("{}", String::from_utf8_lossy(&text));
+        return Ok(());
     };
     let written =
         std::fs::create_dir_all(directory).and_then(|()| clap_mangen::generate_to(Args::command(), directory));
     written.map_err(|source| DocsError::Write { directory: directory.clone(), source })?;
     println!("wrote manual pages into {}: man -l {}", directory.display(), directory.join("konverge.1").display());
     Ok(())
-}
-
-fn print(text: &[u8]) -> Result<(), DocsError> {
-    match io::stdout().write_all(text) {
-        // The reader has seen enough: `konverge man | head`.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        printed => printed.map_err(DocsError::Print),
-    }
 }

@@ -23,6 +23,7 @@ use crate::remote_cluster::RemoteCluster;
 use crate::run::{self, Plan, Ready, RunError};
 use crate::samples::{self, Samples};
 use crate::scaffold::{self, ProjectKind};
+use crate::stdout;
 use crate::users::AnonymousRights;
 
 /// What `konverge dev` runs beside the API server.
@@ -241,7 +242,7 @@ impl DevStack {
         let cluster = RemoteCluster::over(self.client.clone(), String::new());
         let applying = async move {
             tokio::select! {
-                () = samples.apply(&cluster, |line| run::print(&format!("{line}\n"))) => {}
+                () = samples.apply(&cluster, |line| stdout::write_lossy(&format!("{line}\n"))) => {}
                 _ = stopped.wait_for(|stop| *stop) => {}
             }
         };

@@ -1,5 +1,6 @@
 //! The file that tells kubectl and operators where the server is. An address and a CA come in; a file that only its
-//! owner can read comes out, whole or not at all. It never touches a kubeconfig that someone else wrote.
+//! owner can read comes out, whole or not at all. What people add to the file with `kubectl config` stays: only the cluster and the user called
+//! `konverge` are renewed. A kubeconfig without them is somebody else's, and is never touched.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -7,14 +8,18 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
 
-/// The first line of ours.
-const MARK: &str = "# Written by konverge; replaced at each start.";
+/// The first line of ours. kubectl removes it when it writes the file.
+const MARK: &str = "# Written by konverge; ";
+
+/// The name of our cluster, our user and our context.
+const NAME: &str = "konverge";
 
 /// Why it was not written.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum KubeconfigError {
-    #[error("{}: not written by konverge, so it is left alone; choose another file with --kubeconfig", .0.display())]
+    #[error("{}: has no cluster and user called konverge, so it is somebody else's and is left alone; move it away, or choose another file with --kubeconfig", .0.display())]
     Foreign(PathBuf),
     #[error("cannot write the kubeconfig {}", path.display())]
     Io { path: PathBuf, source: io::Error },
@@ -40,11 +45,32 @@ pub(crate) struct Kubeconfig<'a> {
 }
 
 impl Kubeconfig<'_> {
-    /// Puts it at this path, if what is there is ours or nothing.
+    /// Puts it at this path, if what is there has our cluster and our user, or is nothing.
     pub(crate) fn write(&self, path: &Path) -> Result<(), KubeconfigError> {
         let failed = |source| KubeconfigError::Io { path: path.into(), source };
-        check(path)?;
-        write_private(path, &self.text()).map_err(failed)
+        let text = match read(path)? {
+            Content::Nothing => self.text(),
+            Content::Ours(config) => self.renewed(config),
+        };
+        write_private(path, &text).map_err(failed)
+    }
+
+    /// A kubeconfig with our cluster and our user as they are now, and all else as it was. If there is nothing else, it is
+    /// the same text at each start.
+    fn renewed(&self, mut config: Value) -> String {
+        let own = self.text();
+        let own_config: Value = serde_saphyr::from_str(&own).unwrap_or_default();
+        for (list, field) in [("clusters", "cluster"), ("users", "user")] {
+            let renewed = entry(&own_config, list).map(|entry| entry[field].clone()).unwrap_or_default();
+            if let Some(entry) = entry_mut(&mut config, list) {
+                entry[field] = renewed;
+            }
+        }
+        if config == own_config {
+            return own;
+        }
+        let first = format!("{MARK}the cluster and the user called {NAME} are renewed at each start.");
+        format!("{first}\n{}", serde_saphyr::to_string(&config).unwrap_or_default())
     }
 
     fn text(&self) -> String {
@@ -52,7 +78,7 @@ impl Kubeconfig<'_> {
         let ca =
             ca_pem.map_or(String::new(), |pem| format!("\n    certificate-authority-data: {}", STANDARD.encode(pem)));
         format!(
-            "{MARK}
+            "{MARK}renewed at each start.
 apiVersion: v1
 kind: Config
 clusters:
@@ -75,24 +101,69 @@ current-context: konverge
     }
 }
 
-/// A kubeconfig of ours with another token.
+/// A kubeconfig of ours, with another token for our user and nobody else's credentials.
 pub(crate) fn with_token(text: &str, token: &str) -> Option<String> {
-    let (before, rest) = text.split_once("\n    token: ")?;
-    let (_, after) = rest.split_once('\n')?;
-    Some(format!("{before}\n    token: {token}\n{after}"))
+    let config = ours(text)?;
+    let context = config["contexts"].as_array()?.iter().find(|context| is_own_context(context))?;
+    let own = json!({
+        "apiVersion": "v1", "kind": "Config",
+        "clusters": [entry(&config, "clusters")?],
+        "users": [{"name": NAME, "user": {"token": token}}],
+        "contexts": [context],
+        "current-context": context["name"],
+    });
+    Some(format!("{MARK}renewed at each start.\n{}", serde_saphyr::to_string(&own).ok()?))
 }
 
 /// Whether this path may be written; asked before the server starts, too.
 pub(crate) fn check(path: &Path) -> Result<(), KubeconfigError> {
+    read(path).map(drop)
+}
+
+/// What is at the path of a kubeconfig that may be written.
+enum Content {
+    Nothing,
+    /// A kubeconfig with our entries.
+    Ours(Value),
+}
+
+fn read(path: &Path) -> Result<Content, KubeconfigError> {
+    let foreign = || KubeconfigError::Foreign(path.into());
     match fs::read_to_string(path) {
-        Ok(text) if text.is_empty() || text.starts_with(MARK) => Ok(()),
-        Ok(_) => Err(KubeconfigError::Foreign(path.into())),
+        Ok(text) if text.is_empty() => Ok(Content::Nothing),
+        Ok(text) => match ours(&text) {
+            Some(config) => Ok(Content::Ours(config)),
+            // Nobody but us writes that line, whatever became of the rest.
+            None if text.starts_with(MARK) => Ok(Content::Nothing),
+            None => Err(foreign()),
+        },
         Err(error) => match error.kind() {
-            io::ErrorKind::NotFound => Ok(()),
-            io::ErrorKind::InvalidData => Err(KubeconfigError::Foreign(path.into())),
+            io::ErrorKind::NotFound => Ok(Content::Nothing),
+            io::ErrorKind::InvalidData => Err(foreign()),
             _ => Err(KubeconfigError::Io { path: path.into(), source: error }),
         },
     }
+}
+
+/// The kubeconfig in a text, if it has our cluster, our user and a context of both, whatever the context is called.
+fn ours(text: &str) -> Option<Value> {
+    let config: Value = serde_saphyr::from_str(text).ok()?;
+    let has_entries = entry(&config, "clusters").is_some() && entry(&config, "users").is_some();
+    let has_context = config["contexts"].as_array().is_some_and(|contexts| contexts.iter().any(is_own_context));
+    (config["kind"] == "Config" && has_entries && has_context).then_some(config)
+}
+
+fn is_own_context(context: &Value) -> bool {
+    context["context"]["cluster"] == NAME && context["context"]["user"] == NAME
+}
+
+/// Our entry in one of the lists of a kubeconfig.
+fn entry<'a>(config: &'a Value, list: &str) -> Option<&'a Value> {
+    config[list].as_array()?.iter().find(|entry| entry["name"] == NAME)
+}
+
+fn entry_mut<'a>(config: &'a mut Value, list: &str) -> Option<&'a mut Value> {
+    config[list].as_array_mut()?.iter_mut().find(|entry| entry["name"] == NAME)
 }
 
 /// Writes a file that only its owner can read, whole or not at all. One that is so already is left alone, which needs no space.
@@ -143,8 +214,10 @@ mod tests {
         assert!(plain.contains("\n    server: http://127.0.0.1:6443\nusers:\n"), "{plain}");
         assert!(plain.contains("\n  user:\n    token: secret\ncontexts:"), "{plain}");
         assert!(plain.contains("\ncurrent-context: konverge\n") && plain.contains("namespace: default"), "{plain}");
+        let config = |text: &str| serde_saphyr::from_str::<Value>(text).unwrap();
         let other = with_token(&plain, "other").unwrap();
-        assert_eq!(other, Kubeconfig { server: "http://127.0.0.1:6443", ca_pem: None, token: "other" }.text());
+        let expect = Kubeconfig { server: "http://127.0.0.1:6443", ca_pem: None, token: "other" }.text();
+        assert_eq!(config(&other), config(&expect));
         assert_eq!(with_token("apiVersion: v1\n", "other"), None);
         let tls = Kubeconfig { server: "https://[::1]:1", ca_pem: Some("foo"), token: "secret" }.text();
         assert!(tls.contains("    server: https://[::1]:1\n    certificate-authority-data: Zm9v\nusers:\n"), "{tls}");
@@ -172,7 +245,72 @@ mod tests {
                 assert_eq!(fs::read(&path).expect("a file"), theirs, "left alone");
             }
         }
+        fs::write(&path, "apiVersion: v1\nkind: Config\n").expect("written");
+        let error = config.write(&path).expect_err("somebody else's").to_string();
+        assert!(error.contains("move it away, or choose another file with --kubeconfig"), "{error}");
         let error = config.write(directory.path()).expect_err("a directory");
         assert!(error.to_string().contains("cannot write the kubeconfig"), "{error}");
+    }
+
+    /// As `kubectl config` writes the file: sorted, without comments.
+    const EDITED: &str = "apiVersion: v1
+clusters:
+- cluster:
+    certificate-authority-data: b2xk
+    server: https://127.0.0.1:1
+  name: konverge
+- cluster: {server: https://prod.example.com}
+  name: prod
+contexts:
+- context: {cluster: konverge, namespace: shop, user: konverge}
+  name: konverge
+- context: {cluster: konverge, user: alice}
+  name: as-alice
+current-context: as-alice
+kind: Config
+preferences: {}
+users:
+- name: alice
+  user: {token: hers}
+- name: konverge
+  user: {token: old}
+";
+
+    #[test]
+    fn what_people_add_stays() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("kubeconfig");
+        let config = Kubeconfig { server: "https://127.0.0.1:2", ca_pem: Some("new"), token: "secret" };
+        let check = |given: &str, expect: Option<&str>| {
+            fs::write(&path, given).expect("written");
+            assert_eq!(check(&path).is_ok(), expect.is_some(), "{given}");
+            assert_eq!(config.write(&path).is_ok(), expect.is_some(), "{given}");
+            let read = |text: &str| serde_saphyr::from_str::<Value>(text).expect("YAML");
+            let written = fs::read_to_string(&path).expect("a file");
+            assert_eq!(read(&written), read(expect.unwrap_or(given)), "{given}");
+            if expect.is_some() {
+                config.write(&path).expect("once more");
+                assert_eq!(fs::read_to_string(&path).expect("a file"), written, "the next start changes nothing");
+            }
+        };
+        let renewed = EDITED
+            .replace("https://127.0.0.1:1", "https://127.0.0.1:2")
+            .replace("b2xk", "bmV3")
+            .replace("token: old", "token: secret");
+        check(EDITED, Some(&renewed));
+        let renamed = |text: &str| text.replace("  name: konverge\n- context", "  name: local\n- context");
+        check(&renamed(EDITED), Some(&renamed(&renewed)));
+        check(&config.text().replace("default", "shop"), Some(&config.text().replace("default", "shop")));
+        check(&config.text(), Some(&config.text()));
+        check(&format!("{MARK}and cut off\nclusters: ["), Some(&config.text()));
+        check(&EDITED.replace("- name: konverge", "- name: other"), None);
+        check(
+            &EDITED.replace("- context: {cluster: konverge, namespace: shop, user: konverge}", "- context: {}"),
+            None,
+        );
+
+        let of_operator = with_token(EDITED, "operator").expect("ours");
+        assert!(of_operator.contains("token: operator") && of_operator.contains("namespace: shop"), "{of_operator}");
+        assert!(!of_operator.contains("hers") && !of_operator.contains("as-alice"), "{of_operator}");
     }
 }

@@ -7,8 +7,9 @@ use tracing_subscriber::EnvFilter;
 
 use crate::args::LogFormat;
 
-/// What most commands log unless they are told: what somebody should know about.
-pub(crate) const WARN: &str = "warn";
+/// What most commands log unless they are told: what somebody should know about. A watch that is forbidden is logged by those who watch, in
+/// words; kube-runtime would log it again at each attempt.
+pub(crate) const WARN: &str = "warn,kube_runtime::watcher=error";
 
 /// Begins to log. RUST_LOG decides what, or the number of `-v`; without both `unless_told` does.
 pub(crate) fn start(format: LogFormat, verbose: u8, unless_told: &str) {

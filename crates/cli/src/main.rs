@@ -2,6 +2,10 @@
 //! in for those programs. What goes wrong is printed as one line
 //! with its causes, and the exit code is 1 (2 for arguments that make no sense).
 
+// First, because its macros are for all modules after it.
+#[macro_use]
+mod stdout;
+
 mod access;
 mod admission;
 mod args;
@@ -81,6 +85,10 @@ use args::{Args, Command, CreateCommand};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    stdout::finish(run_command())
+}
+
+fn run_command() -> ExitCode {
     file_size_limit::report_by_error();
     if let Some(code) = as_another_program() {
         return code;

@@ -2,7 +2,7 @@
 //! binds the port, opens the store, serves, prints that it is ready, waits for a signal, and stops in the reverse order. It
 //! decides nothing about Kubernetes.
 
-use std::io::{self, Write};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -36,6 +36,7 @@ use crate::operators::ActingAs;
 use crate::own_service;
 use crate::port_holder;
 use crate::project::FindError;
+use crate::stdout;
 use crate::users::{AnonymousRights, UserArgs, Users, UsersError, master};
 
 /// How long running requests may take at shutdown. Watches end at once, so this is for writes.
@@ -276,7 +277,7 @@ async fn run(plan: &Plan<'_>, tell: impl FnOnce(&Ready<'_>) -> String) -> Result
     let summary = plan.dev.as_ref().map(Dev::summary).unwrap_or_default();
     let first_look = stack.as_ref().zip(plan.dev.as_ref()).and_then(|(stack, dev)| stack.first_look(dev));
     let ready = Ready { url, storage, kubeconfig: &plan.kubeconfig, summary, first_look, open };
-    print(&tell(&ready));
+    stdout::write_lossy(&tell(&ready));
     tracing::info!(url = ready.url, storage = ready.storage, "ready");
     if let (Some(stack), Some(dev)) = (&mut stack, &plan.dev) {
         stack.develop(dev, &plan.kubeconfig);
@@ -432,12 +433,9 @@ async fn open(
     ApiServer::open(options).await.map_err(|source| RunError::Open(source.into()))
 }
 
-/// Prints to stdout. The server keeps running if nobody reads it.
+/// Prints to stdout.
 pub(crate) fn print(text: &str) {
-    let mut out = io::stdout().lock();
-    if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        tracing::debug!(%error, "cannot print to stdout");
-    }
+    print!("{text}");
 }
 
 #[cfg(test)]

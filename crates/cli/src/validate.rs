@@ -44,7 +44,13 @@ async fn judge(args: &ValidateArgs) -> Result<Vec<Judged>, String> {
     if objects.is_empty() {
         return Err("there are no objects to validate in what -f names".to_owned());
     }
-    judge_all(&definitions, objects).await
+    let mut judged = judge_all(&definitions, objects).await?;
+    for status in judged.iter_mut().filter_map(|one| one.verdict.as_mut().err()) {
+        if let Some((unknown, _)) = status.message.split_once("; ").filter(|_| status.code == 404) {
+            status.message = format!("{unknown}; name the file or the directory of its CRD with --crds");
+        }
+    }
+    Ok(judged)
 }
 
 /// Judges objects by CRDs, and by those among the objects.

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! settings    how containers behave: settings, rules, annotations
-//! schedule    on which node a pod runs, and when it is evicted
+//! schedule    on which node a pod runs, and when it is evicted; assumed: pods whose binding was not seen yet
 //! resize      what its containers have, when that may change, and what has to wait
 //! lifecycle   how containers start, become ready, exit and restart
 //! render      the state of a pod as its status
@@ -13,6 +13,7 @@
 //! ```
 
 mod addresses;
+mod assumed;
 mod kind;
 mod lifecycle;
 mod node;
@@ -31,8 +32,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
 use konverge_core::{LabelSelector, ObjectKey, ResourceList};
 use konverge_runtime::{
-    Action, CacheOf, Cause, Controller, ControllerOptions, Patch, Predicate, Result, Run, Subject, Target, Trigger,
-    What,
+    Action, CacheOf, Cause, Controller, ControllerOptions, Object, Patch, Predicate, Result, Run, Subject, Target,
+    Trigger, What,
 };
 use kube::core::ApiResource;
 use parking_lot::Mutex;
@@ -41,10 +42,12 @@ use tokio::sync::OnceCell;
 
 use crate::context::ControllerContext;
 use crate::control_plane::{Manager, Task};
+use crate::meta::OwnerReference;
 use crate::pods;
 use crate::requests::{self, DeleteOptions};
 
 use addresses::Addresses;
+use assumed::AssumedPods;
 use kind::Pod;
 use lifecycle::{ContainerEvent, ContainerPlan, PodPlan, PodState};
 use render::PodNetwork;
@@ -67,6 +70,10 @@ const DECODED_PODS: usize = 8192;
 /// The index of pods by node; pods without a node are under the empty name.
 const BY_NODE: &str = "node";
 
+/// The index of the pods that count for the scheduler, which have a node and are not finished: under the name of the node, and under
+/// [`sibling_index`] of the node and the controller.
+const COUNTED: &str = "counted";
+
 /// How soon an unschedulable pod is tried again if no node changes: a node also gets free capacity when other pods leave it.
 const UNSCHEDULABLE_RETRY: Duration = Duration::from_secs(15);
 
@@ -77,10 +84,8 @@ pub(crate) fn start(manager: &Manager) -> Task {
     let options = ControllerOptions { concurrency: CONCURRENCY, ..ControllerOptions::default() };
     let controller = ctx.controller_with(pods::target(), options);
     let pods = controller.primary().clone();
-    pods.add_index(BY_NODE, |pod| {
-        let node = pod.pointer("/spec/nodeName").and_then(|node| serde_json::from_str(node).ok());
-        vec![node.unwrap_or_default()]
-    });
+    pods.add_index(BY_NODE, |pod| vec![node_of(pod).unwrap_or_default()]);
+    pods.add_index(COUNTED, |pod| counted_under(pod).unwrap_or_default());
     // A key without a namespace is a node. The reconciler wakes the pods of that node.
     let changed = Predicate::spec_changed().or(Predicate::labels_changed()).or(Predicate::annotations_changed());
     let wakes = Trigger::mapped("Node", |node| vec![ObjectKey::new(None, node.name())]).when(changed);
@@ -92,6 +97,7 @@ pub(crate) fn start(manager: &Manager) -> Task {
         api: pods::api(),
         pod_states: Mutex::default(),
         addresses: Mutex::default(),
+        assumed: Mutex::default(),
         has_binding: OnceCell::new(),
         controller: controller.clone(),
         ctx: ctx.clone(),
@@ -111,6 +117,7 @@ struct Simulator {
     /// The state of each pod by key, with its uid. It is more precise than the status, which has whole seconds.
     pod_states: Mutex<HashMap<ObjectKey, (String, PodState)>>,
     addresses: Mutex<Addresses>,
+    assumed: Mutex<AssumedPods>,
     /// Whether the server serves `pods/binding`.
     has_binding: OnceCell<bool>,
     controller: Arc<Controller>,
@@ -146,20 +153,42 @@ impl Simulator {
         let key = pod.metadata.key();
         let nodes = self.nodes.list(None, &LabelSelector::default()).into_iter().flatten();
         let nodes: Vec<Arc<Node>> = nodes.filter(|node| node.is_simulated()).collect();
-        let used = |node: &str| self.pods.cache().by_index(BY_NODE, node).len();
         let subject = Arc::new(pod.metadata.subject(&self.api));
-        let node = match schedule::schedule(pod, &nodes, used) {
-            Ok(node) => node.metadata.name.clone(),
+        let node = match self.choose_node(pod, &nodes) {
+            Ok(node) => node,
             Err(why) => {
                 self.report_unschedulable(pod, &subject, &why).await?;
                 return Ok(None);
             }
         };
-        if self.bind(pod, &node).await? {
+        let bound = self.bind(pod, &node).await;
+        if !matches!(bound, Ok(true)) {
+            self.assumed.lock().remove(&key);
+        }
+        if bound? {
             let (namespace, name) = (&pod.metadata.namespace, &pod.metadata.name);
             self.ctx.event(&subject, "Scheduled", format!("Successfully assigned {namespace}/{name} to {node}"));
         }
         Ok(self.pods.get(&key)?.filter(|pod| !pod.spec.node_name.is_empty()))
+    }
+
+    /// Chooses the node of a pod, and counts the pod there from now on. One pod after the other, so that each sees those before it.
+    fn choose_node(&self, pod: &Pod, nodes: &[Arc<Node>]) -> Result<String, String> {
+        let cache = self.pods.cache();
+        let controller = pod.metadata.controller().map(|owner| owner.uid.as_str());
+        let mut assumed = self.assumed.lock();
+        assumed.retain_unseen(|key| cache.get(key).is_some_and(|pod| node_of(&pod).is_some()));
+        let load = |node: &str| {
+            let mut load = assumed.load(node, controller);
+            load.pods += cache.by_index(COUNTED, node).len();
+            if let Some(controller) = controller {
+                load.siblings += cache.by_index(COUNTED, &sibling_index(node, controller)).len();
+            }
+            load
+        };
+        let node = schedule::schedule(pod, nodes, load)?.metadata.name.clone();
+        assumed.insert(pod, &node);
+        Ok(node)
     }
 
     /// Binds a pod to a node: with a Binding if the server serves it, else with a patch. Returns whether the pod was bound.
@@ -395,10 +424,35 @@ impl Simulator {
     }
 
     fn forget(&self, key: &ObjectKey) {
+        self.assumed.lock().remove(key);
         if let Some((uid, _)) = self.pod_states.lock().remove(key) {
             self.addresses.lock().release(&uid);
         }
     }
+}
+
+/// The node of a pod, if it has one.
+fn node_of(pod: &Object) -> Option<String> {
+    let node: String = serde_json::from_str(pod.pointer("/spec/nodeName")?).ok()?;
+    Some(node).filter(|node| !node.is_empty())
+}
+
+/// What the pods of a controller on a node are counted under. Names of nodes have no slash.
+fn sibling_index(node: &str, controller: &str) -> String {
+    format!("{node}/{controller}")
+}
+
+/// What a pod is counted under. Nothing for one without a node, and for one that is finished.
+fn counted_under(pod: &Object) -> Option<Vec<String>> {
+    let node = node_of(pod)?;
+    if matches!(pod.pointer("/status/phase"), Some("\"Succeeded\"" | "\"Failed\"")) {
+        return None;
+    }
+    let owners = pod.pointer("/metadata/ownerReferences").unwrap_or("[]");
+    let owners: Vec<OwnerReference> = serde_json::from_str(owners).unwrap_or_default();
+    let controller = owners.iter().find(|owner| owner.controller);
+    let siblings = controller.map(|owner| sibling_index(&node, &owner.uid));
+    Some([node].into_iter().chain(siblings).collect())
 }
 
 /// Requeues at the time when the next step is due.

@@ -7,9 +7,12 @@ use std::time::Duration;
 /// What the annotations of a pod begin with.
 pub const PREFIX: &str = "simulate.konverge.dev/";
 
-/// The annotation in which the API server notes how the processes of interactive containers have ended: a JSON object of exit codes by
-/// container. It is for the simulator, and not for people.
+/// The annotation in which the API server notes how processes have ended, those of interactive containers and the commands of ephemeral ones: a JSON
+/// object of exit codes by container. It is for the simulator, and not for people.
 pub const EXITED: &str = "simulate.konverge.dev/exited";
+
+/// What the ids of simulated containers begin with.
+pub const CONTAINER_ID: &str = "konverge-sim://";
 
 /// Whether a container lives as long as the process that somebody attaches to: `kubectl run -i --restart=Never` and `kubectl debug -i`
 /// make such containers.

@@ -67,8 +67,18 @@ impl Write for LossyStderr {
 /// The filter, and what is wrong with the one that was wanted.
 fn filter(wanted: Option<&str>, level: &str) -> (EnvFilter, Option<String>) {
     // openraft logs an error for each message that a member which is away does not get; what matters is logged by those who use it.
-    let quiet =
-        |level: &str| if level.contains("openraft") { level.to_owned() } else { format!("{level},openraft=off") };
+    // kube-runtime logs each attempt of a watch that is forbidden; the watch itself says once which rule is missing.
+    let is_plain = level.starts_with("info") || level.starts_with("warn");
+    let quiet = |level: &str| {
+        let mut level = level.to_owned();
+        if !level.contains("openraft") {
+            level += ",openraft=off";
+        }
+        if is_plain && !level.contains("kube_runtime") {
+            level += ",kube_runtime::watcher=error";
+        }
+        level
+    };
     let fallback = || EnvFilter::try_new(quiet(level)).unwrap_or_else(|_| EnvFilter::new("info,openraft=off"));
     match wanted.map(EnvFilter::try_new) {
         Some(Ok(filter)) => (filter, None),
@@ -123,6 +133,8 @@ mod tests {
             tracing::debug!("looked");
             tracing::info!(result = "success", "reconciled");
             tracing::warn!("late");
+            // As kube-runtime does at each attempt of a watch that is forbidden.
+            tracing::warn!(target: "kube_runtime::watcher", "watch list error with 403");
         });
         let bytes = buffer.0.lock().clone();
         String::from_utf8(bytes).unwrap()
@@ -132,11 +144,12 @@ mod tests {
     fn rust_log_is_stronger_than_the_level() {
         let check = |wanted, level, expect| assert_eq!(logged(wanted, level, false).lines().count(), expect);
         check(None, "info", 2);
-        check(None, "debug", 3);
+        check(None, "info,kube_runtime=warn", 3);
+        check(None, "debug", 4);
         check(None, "off", 0);
         check(None, "off,konverge=warn", 1);
-        check(Some("debug"), "warn", 3);
-        check(Some("warn"), "debug", 1);
+        check(Some("debug"), "warn", 4);
+        check(Some("warn"), "debug", 2);
         // What cannot be understood does not silence the operator.
         check(Some("konverge=loud"), "info", 2);
         assert!(filter(Some("konverge=loud"), "info").1.is_some());

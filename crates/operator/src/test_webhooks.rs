@@ -36,6 +36,9 @@ pub struct TestWebhook {
     pub path: String,
     /// Whether it changes objects; otherwise it only judges them.
     pub is_mutating: bool,
+    /// Which requests it is called for besides: `namespaceSelector`, `objectSelector`, `matchConditions` and `failurePolicy` as in its
+    /// configuration.
+    pub criteria: Value,
 }
 
 impl<R: DeserializeOwned + Send + Sync + 'static, P: InProcess> Controller<R, P> {
@@ -54,8 +57,8 @@ impl<R: DeserializeOwned + Send + Sync + 'static, P: InProcess> Controller<R, P>
 }
 
 impl TestWebhooks {
-    /// The webhooks that an API server would call for this, in its order: those that change objects come first. Selectors and
-    /// match conditions are not looked at.
+    /// The webhooks that are about this, in the order of an API server: those that change objects come first. Whether one is called
+    /// also depends on its [`criteria`](TestWebhook::criteria), which are not looked at here.
     pub fn called_for(&self, group: &str, plural: &str, subresource: &str, operation: Operation) -> Vec<TestWebhook> {
         let specs = || self.webhooks.iter().map(|served| served.webhook.spec());
         let ordered = specs().filter(|spec| spec.is_mutating).chain(specs().filter(|spec| !spec.is_mutating));
@@ -64,8 +67,12 @@ impl TestWebhooks {
             (api.group.as_str(), api.plural.as_str(), spec.subresource.as_str()) == (group, plural, subresource)
                 && spec.operations.contains(&operation)
         });
-        let found =
-            |spec: &WebhookSpec| TestWebhook { name: spec.name(), path: spec.path(), is_mutating: spec.is_mutating };
+        let found = |spec: &WebhookSpec| TestWebhook {
+            name: spec.name(),
+            path: spec.path(),
+            is_mutating: spec.is_mutating,
+            criteria: webhook::criteria(spec).into(),
+        };
         is_called.map(found).collect()
     }
 

@@ -44,6 +44,7 @@ pub use options::{FailurePolicy, MatchPolicy, ReinvocationPolicy, SideEffects};
 pub use request::{AdmissionKind, AdmissionRequest, AdmissionResource, Operation, UserInfo};
 
 pub(crate) use admission::Cluster;
+pub(crate) use configuration::criteria;
 pub(crate) use conversion::convert;
 pub(crate) use endpoint::{Endpoint, Reviewed};
 pub(crate) use manifests::{conversion, manifests};
@@ -216,13 +217,15 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Webhook<T> {
     }
 
     /// The name in the configuration and in messages to clients. It needs at least three parts with dots between them; the
-    /// default is `validate.webapp.example.com`, or `mutate.…`.
+    /// default is `validate.webapp.example.com`, or `mutate.…`, or `validate.delete.webapp.example.com` for one that is called neither
+    /// for create nor for update.
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.spec.name = Some(name.into());
         self
     }
 
-    /// The path at which it is served. The default is that of controller-runtime: `/validate-example-com-v1-webapp`.
+    /// The path at which it is served. The default is that of controller-runtime: `/validate-example-com-v1-webapp`. One that is called
+    /// neither for create nor for update has its operations at the end: `/validate-example-com-v1-webapp-delete`.
     pub fn path(mut self, path: impl Into<String>) -> Self {
         self.spec.path = Some(path.into());
         self
@@ -365,22 +368,44 @@ impl WebhookSpec {
         if self.is_mutating { "mutate" } else { "validate" }
     }
 
-    /// Its name in the configuration: `validate.webapp.example.com`, `validate.pod.core`.
+    /// Its name in the configuration: `validate.webapp.example.com`, `validate.pod.core`, `validate.delete.webapp.example.com`.
     pub(crate) fn name(&self) -> String {
-        let api = self.kind.resource();
-        let group = if api.group.is_empty() { "core" } else { &api.group };
-        let part = if self.subresource.is_empty() { String::new() } else { format!("{}.", self.subresource) };
-        self.name.clone().unwrap_or_else(|| format!("{}.{part}{}.{group}", self.verb(), api.kind.to_lowercase()))
+        self.name.clone().unwrap_or_else(|| self.default_name(&self.part()))
     }
 
-    /// The path of its endpoint, made as controller-runtime makes it.
-    pub(crate) fn path(&self) -> String {
+    fn default_name(&self, part: &str) -> String {
         let api = self.kind.resource();
-        let part = if self.subresource.is_empty() { String::new() } else { format!("-{}", self.subresource) };
-        self.path.clone().unwrap_or_else(|| {
-            let (verb, group) = (self.verb(), api.group.replace('.', "-"));
-            format!("/{verb}-{group}-{}-{}{part}", api.version, api.kind.to_lowercase())
-        })
+        let group = if api.group.is_empty() { "core" } else { &api.group };
+        let part = if part.is_empty() { String::new() } else { format!("{part}.") };
+        format!("{}.{part}{}.{group}", self.verb(), api.kind.to_lowercase())
+    }
+
+    /// The path of its endpoint, made as controller-runtime makes it: `/validate-example-com-v1-webapp`.
+    pub(crate) fn path(&self) -> String {
+        self.path.clone().unwrap_or_else(|| self.default_path(&self.part()))
+    }
+
+    fn default_path(&self, part: &str) -> String {
+        let api = self.kind.resource();
+        let part = if part.is_empty() { String::new() } else { format!("-{part}") };
+        let (verb, group) = (self.verb(), api.group.replace('.', "-"));
+        format!("/{verb}-{group}-{}-{}{part}", api.version, api.kind.to_lowercase())
+    }
+
+    /// What the default name and path say besides the kind: the subresource; or, for a webhook that is called neither for create nor for update,
+    /// what it is called for, so that it can stand beside the usual one of its kind.
+    fn part(&self) -> String {
+        let is_usual = |operation: &Operation| matches!(operation, Operation::Create | Operation::Update);
+        if !self.subresource.is_empty() || self.operations.iter().any(is_usual) {
+            return self.subresource.clone();
+        }
+        self.operations_in_words()
+    }
+
+    /// `delete`, `create-update`
+    fn operations_in_words(&self) -> String {
+        let words: Vec<String> = self.operations.iter().map(|operation| operation.as_str().to_lowercase()).collect();
+        words.join("-")
     }
 
     /// What becomes of an object that does not decode. Before it is stored, the API server judges it by its schema, and says of every field
@@ -428,22 +453,42 @@ impl WebhookSpec {
 /// Whether an API server would take these webhooks, and can tell them apart.
 pub(crate) fn check<'a>(webhooks: impl Iterator<Item = &'a Arc<dyn AnyWebhook>>) -> Result<()> {
     let specs: Vec<&WebhookSpec> = webhooks.map(|webhook| webhook.spec()).collect();
-    for (at, spec) in specs.iter().enumerate() {
-        spec.check().map_err(Error::permanent)?;
-        for other in &specs[..at] {
-            if other.path() == spec.path() {
-                return Err(Error::permanent(format!(
-                    "two webhooks are at the path {}; give one of them another with .path(…)",
-                    spec.path()
-                )));
-            }
-            if (other.is_mutating, other.name()) == (spec.is_mutating, spec.name()) {
-                return Err(Error::permanent(format!(
-                    "two webhooks are called {}; give one of them another name with .named(…)",
-                    spec.name()
-                )));
-            }
-        }
+    specs.iter().try_for_each(|spec| spec.check()).map_err(Error::permanent)?;
+    let clashes = specs.iter().enumerate().filter_map(|(at, spec)| clash(spec, &specs[..at], &specs));
+    match clashes.collect::<Vec<String>>().join("; ") {
+        clashes if clashes.is_empty() => Ok(()),
+        clashes => Err(Error::permanent(clashes)),
     }
-    Ok(())
+}
+
+/// In what a webhook is the same as one of those before it, and what to add to its declaration.
+fn clash(spec: &WebhookSpec, before: &[&WebhookSpec], all: &[&WebhookSpec]) -> Option<String> {
+    let (name, path) = (spec.name(), spec.path());
+    let same_path = before.iter().any(|other| other.path() == path);
+    let same_name = before.iter().any(|other| (other.is_mutating, other.name()) == (spec.is_mutating, name.clone()));
+    let words = match (same_path, same_name) {
+        (false, false) => return None,
+        (true, true) => format!("two webhooks are at the path {path} and called {name}"),
+        (true, false) => format!("two webhooks are at the path {path}"),
+        (false, true) => format!("two webhooks are called {name}"),
+    };
+    let is_free = |part: &String| {
+        let (name, path) = (spec.default_name(part), spec.default_path(part));
+        all.iter().all(|other| other.name() != name && other.path() != path)
+    };
+    let base = match spec.subresource.as_str() {
+        "" => spec.operations_in_words(),
+        part => format!("{part}-{}", spec.operations_in_words()),
+    };
+    let numbered = (2..).map(|number| format!("{base}-{number}"));
+    let part = std::iter::once(base.clone()).chain(numbered).find(is_free).unwrap_or_default();
+    let mut lines = String::new();
+    if same_name {
+        lines += &format!(".named({:?})", spec.default_name(&part));
+    }
+    if same_path {
+        lines += &format!(".path({:?})", spec.default_path(&part));
+    }
+    let operations: Vec<&str> = spec.operations.iter().map(|operation| operation.as_str()).collect();
+    Some(format!("{words}; add `{lines}` to the one for {}", operations.join(" and ")))
 }

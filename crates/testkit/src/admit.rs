@@ -1,11 +1,14 @@
 //! Webhooks in tests, without sockets. In: what somebody wants to do to an object. Out: the object as it would be stored, or
-//! why it would be refused. The webhooks are called as an API server calls them, in its order.
+//! why it would be refused. The webhooks are called as an API server calls them: in its order, and only if their selectors and match
+//! conditions select the request.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use konverge::prelude::Namespace;
 use konverge::testing::{InProcess, TestWebhook};
 use konverge::webhook::Operation;
-use konverge::{Controller, Error, Kind, Result};
+use konverge::{Controller, Error, Kind, Result, Scope};
+use konverge_apiserver::{CriteriaError, WebhookCriteria};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -63,6 +66,17 @@ impl<T: Kind> Review<T> {
         self
     }
 
+    fn options(&self) -> Value {
+        let kind = match self.operation {
+            Operation::Create => "CreateOptions",
+            Operation::Update => "UpdateOptions",
+            Operation::Delete => "DeleteOptions",
+            _ => return Value::Null,
+        };
+        let dry_run: &[&str] = if self.dry_run { &["All"] } else { &[] };
+        json!({"apiVersion": "meta.k8s.io/v1", "kind": kind, "dryRun": dry_run})
+    }
+
     /// The AdmissionReview with the object as it is now.
     fn body(&self, object: &Value, old: &Value) -> Value {
         let api = T::resource();
@@ -74,7 +88,8 @@ impl<T: Kind> Review<T> {
             "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
             "request": {
                 "uid": "a-review-of-a-test", "kind": kind, "resource": resource, "requestKind": kind,
-                "requestResource": resource, "subResource": self.subresource, "name": text("name"),
+                "requestResource": resource, "subResource": self.subresource, "requestSubResource": self.subresource,
+                "name": text("name"), "options": self.options(),
                 "namespace": text("namespace"), "operation": self.operation.as_str(), "dryRun": self.dry_run,
                 "userInfo": {"username": self.user, "groups": self.groups}, "object": object, "oldObject": old,
             },
@@ -118,7 +133,12 @@ impl std::error::Error for NotAdmitted {}
 impl Cluster {
     /// Calls the webhooks of an operator for a request, as an API server would: first those that change the object, then those
     /// that judge it. Returns the object as it would be stored, or an error with the cause [`NotAdmitted`]. Nothing is stored;
-    /// what the functions read is in this cluster. Selectors and match conditions are not looked at.
+    /// what the functions read is in this cluster.
+    ///
+    /// A webhook is called if its selectors select the request and its match conditions are true; they are judged by the code of
+    /// the API server. Labels of a namespace are those of the Namespace in this cluster; one that is not there has the label
+    /// `kubernetes.io/metadata.name` only. Webhooks for Pods are called in every namespace, because a test is no operator with a namespace of
+    /// its own. It is an error if a match condition asks the authorizer, which only [`Cluster::run`] has.
     ///
     /// ```
     /// use konverge::prelude::*;
@@ -157,7 +177,11 @@ impl Cluster {
         let (mut object, old) = (in_namespace(&review.object), in_namespace(&review.old));
         let (api, mut warnings) = (T::resource(), Vec::new());
         for webhook in webhooks.called_for(&api.group, &api.plural, &review.subresource, review.operation) {
-            let answer = webhooks.review(&webhook.path, &review.body(&object, &old)).await?;
+            let body = review.body(&object, &old);
+            if !self.is_called(&webhook, &body["request"], T::scope() == Scope::Namespaced).await? {
+                continue;
+            }
+            let answer = webhooks.review(&webhook.path, &body).await?;
             let response = &answer["response"];
             let texts = response["warnings"].as_array().into_iter().flatten();
             warnings.extend(texts.filter_map(Value::as_str).map(str::to_owned));
@@ -172,6 +196,27 @@ impl Cluster {
         let object = if object.is_null() { old } else { object };
         Ok(Admitted { object: serde_json::from_value(object)?, warnings })
     }
+
+    /// Whether the selectors and match conditions of a webhook select a request.
+    async fn is_called(&self, webhook: &TestWebhook, request: &Value, in_namespace: bool) -> Result<bool> {
+        let failed = |error: CriteriaError| match error {
+            CriteriaError::Refused(status) => Error::permanent(not_admitted(webhook, &json!(status))),
+            error => Error::permanent(format!("the webhook {}: {error}", webhook.name)),
+        };
+        let criteria = WebhookCriteria::read(&webhook.criteria).map_err(failed)?;
+        let object = if request["object"].is_null() { &request["oldObject"] } else { &request["object"] };
+        let is_namespace = request["kind"] == json!({"group": "", "version": "v1", "kind": "Namespace"});
+        let namespace = match request["namespace"].as_str() {
+            _ if is_namespace => Some(object.clone()),
+            Some(name) if in_namespace && criteria.select_namespaces() => {
+                let found = self.find::<Namespace>(name).await?.map(|namespace| json!(namespace));
+                let labels = json!({"kubernetes.io/metadata.name": name});
+                Some(found.unwrap_or_else(|| json!({"metadata": {"name": name, "labels": labels}})))
+            }
+            _ => None,
+        };
+        criteria.matches(request, namespace.as_ref()).map_err(failed)
+    }
 }
 
 /// The object as an API server sends it: with its kind, and in a namespace if it belongs into one.
@@ -181,7 +226,7 @@ fn in_namespace<T: Kind>(object: &Option<T>) -> Value {
     let api = T::resource();
     sent["apiVersion"] = api.api_version.into();
     sent["kind"] = api.kind.into();
-    if T::scope() == konverge::Scope::Namespaced && object.meta().namespace.is_none() {
+    if T::scope() == Scope::Namespaced && object.meta().namespace.is_none() {
         sent["metadata"]["namespace"] = "default".into();
     }
     sent

@@ -178,7 +178,7 @@ async fn whatever_is_sent_the_next_request_is_answered() -> Result<()> {
             "/",
             JSON,
             review(1, 0),
-            (404, "there is no webhook at /; there is /validate--v1-namespace, /validate-ex"),
+            (404, "there is no webhook at /; there is /validate--v1-namespace-delete, /vali"),
         ),
         ("POST", PATH, JSON, review(16, 0), (200, "the webhook panicked: sixteen tills")),
         ("POST", PATH, JSON, review(101, 0), (200, "too many tills")),
@@ -269,7 +269,7 @@ async fn only_own_entries_are_written() -> Result<()> {
     > = konverge::kube::Api::all(cluster.client());
     let names: Vec<String> =
         api.get("shops").await?.webhooks.unwrap_or_default().into_iter().map(|entry| entry.name).collect();
-    assert_eq!(names, ["somebody.else.example.com", "validate.shop.example.com", "validate.namespace.core"]);
+    assert_eq!(names, ["somebody.else.example.com", "validate.shop.example.com", "validate.delete.namespace.core"]);
     served.stop().await
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use konverge::k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use konverge::prelude::*;
 use konverge::serde_json::{Value, json};
 use konverge::webhook::{FailurePolicy, Operation, SideEffects};
@@ -299,6 +300,62 @@ async fn an_old_object_that_cannot_be_read() -> Result<()> {
     Ok(())
 }
 
+/// Webhooks are called only for what their selectors and match conditions select, as by an API server.
+#[tokio::test]
+async fn admit_calls_only_what_is_selected() {
+    let labelled = |label: &str| LabelSelector {
+        match_labels: Some([(label.to_owned(), "yes".to_owned())].into()),
+        ..LabelSelector::default()
+    };
+    let refusing = || Webhook::validating(async |_: Admission<Shop>| Err(Denied::new("called").into()));
+    let by_boss = || refusing().match_condition("boss", "request.userInfo.username == 'boss'");
+    let many = || by_boss().match_condition("many", "object.spec.tills > 2");
+    let fake = fake().with(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {
+        "name": "market", "labels": {"busy": "yes"},
+    }}));
+    let in_market = |mut shop: Shop| {
+        shop.metadata.namespace = Some("market".into());
+        shop
+    };
+    let with_label = |mut shop: Shop| {
+        shop.metadata.labels.get_or_insert_default().insert("open".into(), "yes".into());
+        shop
+    };
+    let create = |tills: i32| Review::create(shop(tills));
+    let open_from = "object.spec.openFrom == 'dawn'";
+    for (webhook, review, expect) in [
+        (refusing(), create(1), Some("called")),
+        (by_boss(), create(1), None),
+        (by_boss(), create(1).user("boss"), Some("called")),
+        (many(), create(1).user("boss"), None),
+        (many(), create(3).user("boss"), Some("called")),
+        (refusing().match_condition("dry", "!request.dryRun"), create(1).dry_run(), None),
+        (refusing().match_condition("new", "request.options.kind == 'CreateOptions'"), create(1), Some("called")),
+        (refusing().match_condition("dawn", open_from), create(1), Some("shops.example.com \"s\" is forbidden: ")),
+        (refusing().match_condition("dawn", open_from).failure_policy(FailurePolicy::Ignore), create(1), None),
+        (refusing().match_condition("half", "object."), create(1), Some("the match condition \"half\" is wrong: ")),
+        (
+            refusing().match_condition("may", "authorizer.path('/x').check('get').allowed()"),
+            create(1),
+            Some("the webhook validate.shop.example.com: a match condition asks what the user may do"),
+        ),
+        (refusing().objects(labelled("open")), create(1), None),
+        (refusing().objects(labelled("open")), Review::create(with_label(shop(1))), Some("called")),
+        (refusing().objects(labelled("open")), Review::update(with_label(shop(1)), shop(1)), Some("called")),
+        (refusing().namespaces(labelled("busy")), create(1), None),
+        (refusing().namespaces(labelled("busy")), Review::create(in_market(shop(1))), Some("called")),
+    ] {
+        let shown = format!("{review:?}");
+        let found = fake.admit(&Operator::<Shop>::new().webhook(webhook), review).await;
+        let found = found.map(drop).map_err(|error| format!("{error:#}"));
+        match (&found, expect) {
+            (Ok(()), None) => {}
+            (Err(error), Some(expect)) if error.contains(expect) => {}
+            _ => panic!("{shown}: {found:?} instead of {expect:?}"),
+        }
+    }
+}
+
 /// What an operator cannot be started with is said before it starts.
 #[tokio::test]
 async fn webhooks_that_no_server_would_take() {
@@ -306,11 +363,20 @@ async fn webhooks_that_no_server_would_take() {
     for (operator, expect) in [
         (
             Operator::<Shop>::new().webhook(webhook()).webhook(webhook()),
-            "two webhooks are at the path /validate-example-",
+            "two webhooks are at the path /validate-example-com-v1-shop and called validate.shop.example.com; add \
+             `.named(\"validate.create-update.shop.example.com\").path(\"/validate-example-com-v1-shop-create-update\")` to the one \
+             for CREATE and UPDATE",
         ),
         (
-            Operator::<Shop>::new().webhook(webhook()).webhook(webhook().path("/other")),
-            "two webhooks are called validate.shop.example.com; give one of them another name with .named(…)",
+            Operator::<Shop>::new()
+                .webhook(webhook())
+                .webhook(webhook().path("/other").operations([Operation::Update])),
+            "two webhooks are called validate.shop.example.com; add `.named(\"validate.update.shop.example.com\")` to the one for UPDATE",
+        ),
+        (
+            Operator::<Shop>::new().webhook(webhook()).webhook(webhook().named("other.shop.example.com")),
+            "two webhooks are at the path /validate-example-com-v1-shop; add \
+             `.path(\"/validate-example-com-v1-shop-create-update\")` to the one for CREATE and UPDATE",
         ),
         (
             Operator::<Shop>::new().webhook(webhook().named("shops")),
@@ -352,7 +418,8 @@ async fn a_cluster_calls_the_webhooks_of_its_operators() -> Result<()> {
         shop.spec.open_from.get_or_insert_with(|| "9:00".into());
         Ok(shop)
     };
-    let keep = Webhook::validating(keep).operations([Operation::Delete]).named("keep.shop.example.com").path("/keep");
+    // It has a name and a path of its own beside that of `.validate`.
+    let keep = Webhook::validating(keep).operations([Operation::Delete]);
     let operator = Operator::<Shop>::new().default_with(opens).validate(validate).webhook(keep);
     let running = cluster.run(operator.reconcile(async |_: Context<Shop>| Ok(Action::await_change())));
     running.ready().await?;
@@ -369,6 +436,9 @@ async fn a_cluster_calls_the_webhooks_of_its_operators() -> Result<()> {
         assert!(refused.contains(start) && refused.contains(words), "{refused}");
     }
     let kept = cluster.delete::<Shop>("s").await.unwrap_err().to_string();
-    assert!(kept.contains("admission webhook \"keep.shop.example.com\" denied the request: s stays"), "{kept}");
+    assert!(
+        kept.contains("admission webhook \"validate.delete.shop.example.com\" denied the request: s stays"),
+        "{kept}"
+    );
     running.stop().await
 }

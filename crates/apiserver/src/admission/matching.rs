@@ -143,7 +143,7 @@ impl MatchResources {
     }
 }
 
-fn has_labels(object: Option<&Value>, selector: &LabelSelector) -> bool {
+pub(super) fn has_labels(object: Option<&Value>, selector: &LabelSelector) -> bool {
     let labels = object.and_then(|object| object["metadata"]["labels"].as_object());
     selector.matches_with(|key| labels?.get(key)?.as_str().map(Cow::Borrowed))
 }

@@ -1,16 +1,17 @@
-//! The process of an interactive container, as `kubectl run -i --restart=Never` and `kubectl debug -i` make one: it begins when a client
-//! attaches, and the container ends with it. In: a program. Out: the same program, whose exit code is noted in an annotation of the
+//! The processes of simulated containers that end by themselves. That of an interactive container, as `kubectl run -i --restart=Never` and `kubectl debug -i` make one: it begins when a client
+//! attaches, and the container ends with it; the command of an ephemeral container that nobody attaches to ends at once. In: a program. Out: the same program, whose exit code is noted in an annotation of the
 //! pod, where the simulator reads it.
 
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use konverge_core::simulate::{self, EXITED};
+use konverge_core::simulate::{self, CONTAINER_ID, EXITED};
 
 use crate::meta;
 use crate::resource::Resource;
 use crate::server::Server;
+use crate::simulation::{self, Simulation};
 use crate::streaming::{Exit, Output, Program};
 use crate::user::SystemUser;
 use crate::write::WriteRequest;
@@ -47,6 +48,35 @@ pub(super) fn command(container: &Value) -> Vec<String> {
     let words = |field: &str| container[field].as_array().into_iter().flatten();
     let all = words("command").chain(words("args"));
     all.filter_map(|word| word.as_str().map(str::to_owned)).collect()
+}
+
+/// Notes how the commands of ephemeral containers end that are new in a simulated pod and that nobody attaches to. Those that simulated
+/// containers cannot run go on until the pod ends.
+pub(crate) fn note_exits(old: &Value, pod: &mut Value) {
+    let statuses = pod["status"]["containerStatuses"].as_array().into_iter().flatten();
+    let is_simulated = |status: &Value| status["containerID"].as_str().is_some_and(|id| id.starts_with(CONTAINER_ID));
+    if !statuses.into_iter().any(is_simulated) {
+        return;
+    }
+    let containers = |pod: &Value| pod["spec"]["ephemeralContainers"].as_array().cloned().unwrap_or_default();
+    let known = containers(old);
+    let is_new = |container: &Value| known.iter().all(|known| known["name"] != container["name"]);
+    let simulation = Arc::new(Simulation::of(pod));
+    for container in containers(pod).iter().filter(|container| is_new(container) && container["stdin"] != true) {
+        let (name, command) = (container["name"].as_str().unwrap_or_default(), command(container));
+        if command.is_empty() {
+            continue;
+        }
+        if let Some(code) = simulation::exit_code(&simulation, name, &command) {
+            note_exit(pod, name, code);
+        }
+    }
+}
+
+fn note_exit(pod: &mut Value, container: &str, code: i32) {
+    let exited = pod["metadata"]["annotations"][EXITED].as_str().unwrap_or_default();
+    let exited = simulate::with_exit_code(exited, container, code);
+    pod["metadata"]["annotations"][EXITED] = exited.into();
 }
 
 impl Process {
@@ -120,9 +150,7 @@ impl ProcessOf {
         let noted = |pod: &Value| {
             let mut pod = pod.clone();
             if meta::text(&pod, "uid") == self.uid {
-                let exited = pod["metadata"]["annotations"][EXITED].as_str().unwrap_or_default();
-                let exited = simulate::with_exit_code(exited, &self.container, code);
-                pod["metadata"]["annotations"][EXITED] = exited.into();
+                note_exit(&mut pod, &self.container, code);
             }
             Ok(pod)
         };
@@ -148,6 +176,27 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn commands_of_new_ephemeral_containers_end() {
+        let check = |id: &str, old: Value, new: Value, expect: Value| {
+            let pod = |containers: &Value| {
+                json!({"metadata": {"name": "web"}, "spec": {"ephemeralContainers": containers},
+                "status": {"containerStatuses": [{"name": "main", "containerID": format!("{id}1")}]}})
+            };
+            let mut written = pod(&new);
+            note_exits(&pod(&old), &mut written);
+            let exited = written["metadata"]["annotations"][EXITED].as_str().map(|text| text.parse::<Value>().unwrap());
+            assert_eq!(exited.unwrap_or_default(), expect, "{id} {old} {new}");
+        };
+        let container = |script: &str| json!({"name": "look", "command": ["sh", "-c", script]});
+        check(CONTAINER_ID, json!(null), json!([container("echo x; exit 3")]), json!({"look": 3}));
+        check(CONTAINER_ID, json!(null), json!([container("sleep 1d")]), json!(null));
+        check(CONTAINER_ID, json!(null), json!([{"name": "look"}]), json!(null));
+        check(CONTAINER_ID, json!(null), json!([{"name": "look", "stdin": true, "args": ["true"]}]), json!(null));
+        check(CONTAINER_ID, json!([container("exit 3")]), json!([container("exit 3")]), json!(null));
+        check("containerd://", json!(null), json!([container("exit 3")]), json!(null));
+    }
 
     #[test]
     fn which_containers_end_with_their_client() {

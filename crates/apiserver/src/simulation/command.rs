@@ -5,10 +5,13 @@ use std::sync::Arc;
 
 use crate::streaming::{Exit, Output, Program};
 
-use super::files::{Entry, Files, absolute};
+use super::files::{Entry, FileAreas, Files, absolute};
 use super::shell::Shell;
 use super::tar::{self, Reader, TarError};
 use super::{CommandAnswer, Simulation};
+
+/// What is said instead of running a command.
+const DID_NOT_RUN: &str = "did not run: ";
 
 /// The largest file that is taken out of an archive.
 const MAX_FILE: usize = 8 << 20;
@@ -35,6 +38,25 @@ pub(crate) fn program(
         Err(why) => Box::new(Finished(Some(Output { exit: Some(Exit::Failed(why)), ..Output::default() }))),
         Ok(Some(CommandAnswer { stdout, stderr, exit_code, .. })) => finished(exit_code, &stdout, &stderr),
         Ok(None) => builtin(&container, command),
+    }
+}
+
+/// How a command ends that nobody sends anything to. Nothing for one that a simulated container cannot run, as a whole or in part: nobody knows
+/// whether a real container would ever end it.
+pub(crate) fn exit_code(simulation: &Arc<Simulation>, container: &str, command: &[String]) -> Option<i32> {
+    let files = Arc::new(FileAreas::default()).of(container.to_owned());
+    let container = Container { simulation: simulation.clone(), name: container.to_owned(), files, tty: false };
+    let mut program = program(simulation, &container.name, container.files.clone(), false, command);
+    let mut output = Output::default();
+    program.begin(&mut output);
+    if output.exit.is_none() {
+        program.stdin_closed(&mut output);
+    }
+    let not_run = format!("{}{DID_NOT_RUN}", introduction(&container));
+    let ran = !String::from_utf8_lossy(&output.stdout).contains(&not_run);
+    match output.exit {
+        Some(Exit::Code(code)) if ran => Some(code),
+        _ => None,
     }
 }
 
@@ -88,7 +110,7 @@ pub(super) fn builtin(container: &Container, words: &[String]) -> Box<dyn Progra
 
 /// Echoes a command that no simulated container can run.
 pub(super) fn nothing_ran(container: &Container, line: &str) -> Box<dyn Program> {
-    finished(0, &format!("{}did not run: {line}\n", introduction(container)), "")
+    finished(0, &format!("{}{DID_NOT_RUN}{line}\n", introduction(container)), "")
 }
 
 /// What a simulated container says of itself.

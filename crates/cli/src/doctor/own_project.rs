@@ -124,7 +124,7 @@ impl OwnProject {
             FOUND.ok(format!("the operator {binary} in {}", self.directory.display())),
             dependency(self.locked.as_deref(), own),
             waiting(&self.waiting).unwrap_or_else(|| age(&self.age, own)),
-            built(&self.build, self.operator.as_ref().err()),
+            built(&self.build, self.operator.as_ref().err(), self.locked.is_some()),
             generated(&self.stale),
             self.samples().await,
         ]
@@ -201,9 +201,15 @@ fn locked_versions(lock: &str, package: &str) -> Vec<String> {
     versions
 }
 
+/// What to do if cargo cannot resolve the dependency on konverge.
+const OTHER_SOURCES: &str = "If cargo does not find konverge in its registry, let Cargo.toml name a checkout or a repository instead: \
+                             `konverge init` writes it with --konverge-path DIR or --konverge-git URL";
+
 fn dependency(locked: Option<&[String]>, own: &str) -> Finding {
     match locked {
-        None => DEPENDENCY.not_checked("there is no Cargo.lock yet; `cargo generate-lockfile` or a build makes one"),
+        None => DEPENDENCY.not_checked(format!(
+            "there is no Cargo.lock yet; `cargo generate-lockfile` or a build makes one. {OTHER_SOURCES}"
+        )),
         Some([]) => DEPENDENCY.problem("Cargo.lock has no konverge", &["cargo update -p konverge"]),
         Some([version]) if version == own => DEPENDENCY.ok(format!("konverge {version}, as this program")),
         Some([version]) => DEPENDENCY.warning(
@@ -260,8 +266,10 @@ fn age(age: &ScaffoldAge, own: &str) -> Finding {
     }
 }
 
-fn built(state: &BuildState, silent: Option<&String>) -> Finding {
+fn built(state: &BuildState, silent: Option<&String>, is_resolved: bool) -> Finding {
     match (state, silent) {
+        // cargo writes the lock file before it compiles.
+        (BuildState::Failed(why), _) if !is_resolved => BUILD.problem(why.clone(), &["cargo build", OTHER_SOURCES]),
         (BuildState::Failed(why), _) => BUILD.problem(why.clone(), &["cargo build"]),
         (BuildState::Never, _) => BUILD.not_checked("the operator is not built; --build builds it"),
         (_, Some(why)) => {
@@ -329,11 +337,13 @@ mod tests {
         assert_eq!(waiting(&[]), None);
         check(waiting(&lines(&["+ .and(till())"])).expect("a file waits"), Problem, "missing in src/kinds.rs");
         check(waiting(&lines(&[])).expect("a file waits"), Problem, "not resolved in src/kinds.rs");
-        check(built(&BuildState::Never, Some(&"not built".into())), NotChecked, "--build");
-        check(built(&BuildState::Failed("broken".into()), Some(&"x".into())), Problem, "broken");
-        check(built(&BuildState::Current, None), Fine, "nothing has changed");
-        check(built(&BuildState::Current, Some(&"silent".into())), Problem, "silent");
-        check(built(&BuildState::Old("src/main.rs".into()), None), Warning, "src/main.rs has changed");
+        check(built(&BuildState::Never, Some(&"not built".into()), true), NotChecked, "--build");
+        check(built(&BuildState::Failed("broken".into()), Some(&"x".into()), true), Problem, "broken");
+        let unresolved = built(&BuildState::Failed("broken".into()), Some(&"x".into()), false);
+        assert!(format!("{unresolved:?}").contains("--konverge-path DIR or --konverge-git URL"), "{unresolved:?}");
+        check(built(&BuildState::Current, None, true), Fine, "nothing has changed");
+        check(built(&BuildState::Current, Some(&"silent".into()), true), Problem, "silent");
+        check(built(&BuildState::Old("src/main.rs".into()), None, true), Warning, "src/main.rs has changed");
         check(generated(&Err("not built".into())), NotChecked, "not built");
         check(generated(&Ok(None)), NotChecked, "nobody");
         check(generated(&Ok(Some(Vec::new()))), Fine, "up to date");

@@ -94,6 +94,12 @@ fn tell_end(args: &InitArgs, project: &ProjectFile, disk: &Disk) {
     if let Some(path) = project.konverge.path() {
         println!("It depends on Konverge by the path {path}; Cargo.toml says so in one place, for you to change.");
     }
+    if let (Some(version), true) = (project.konverge.version(), args.konverge.is_empty()) {
+        println!(
+            "It depends on konverge {version} of cargo's registry. If cargo does not find it there, name a checkout or a repository with \
+             --konverge-path DIR or --konverge-git URL."
+        );
+    }
     if !has_cargo() {
         println!("There is no cargo on PATH. Install Rust to build it: https://rustup.rs");
     }

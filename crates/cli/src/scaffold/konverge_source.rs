@@ -56,6 +56,11 @@ fn requirement(text: &str) -> Result<String, String> {
 pub(crate) struct NoCheckout(PathBuf);
 
 impl SourceArgs {
+    /// Whether no flag says anything.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.konverge_path.is_none() && self.konverge_git.is_none() && self.konverge_version.is_none()
+    }
+
     /// What the flags say, for a project in a directory. A relative path is made one from there.
     pub(crate) fn source(&self, project: &Path) -> Result<KonvergeSource, NoCheckout> {
         if let Some(path) = &self.konverge_path {
@@ -108,6 +113,14 @@ impl KonvergeSource {
     pub(crate) fn path(&self) -> Option<&str> {
         match self {
             KonvergeSource::Path { path } => Some(path),
+            _ => None,
+        }
+    }
+
+    /// The version in cargo's registry, if it is one.
+    pub(crate) fn version(&self) -> Option<&str> {
+        match self {
+            KonvergeSource::Version { version } => Some(version),
             _ => None,
         }
     }

@@ -4,6 +4,7 @@
 
 mod auditing;
 mod bundling;
+mod closed_stdout;
 mod credentials;
 mod deploying;
 mod dev;
@@ -165,7 +166,7 @@ fn what_cannot_be_done_is_said() {
         (&["apiserver", "--memory", "--token-auth-file", "theirs"], "must have at least 3 columns"),
         (&["apiserver", "--memory", "--service-account-signing-key-file", "theirs"], "does not contain any valid"),
         (&["apiserver", "--memory", "--tls", "--tls-name", "a b"], "\"a b\" is neither a DNS name"),
-        (&["apiserver", "--memory", "--kubeconfig", "theirs"], "theirs: not written by konverge"),
+        (&["apiserver", "--memory", "--kubeconfig", "theirs"], "theirs: has no cluster and user called konverge"),
         (&["backup", "copy"], ".konverge/data: there is no data to copy"),
         (&["restore", "nothing"], "nothing: cannot be used"),
         (&["restore", "theirs"], "theirs: this backup cannot be used"),

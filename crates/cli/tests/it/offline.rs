@@ -69,7 +69,12 @@ fn objects_are_judged_without_a_server() {
         ),
         (with("-"), &shop("size: 11"), 1, &["standard input: Shop a is not valid"]),
         (with("pod.yaml"), "", 1, &["spec.containers: Required value"]),
-        (vec!["validate", "-f", "good.yaml"], "", 1, &["no matches for kind \"Shop\" in version \"example.com/v1\""]),
+        (
+            vec!["validate", "-f", "good.yaml"],
+            "",
+            1,
+            &["no matches for kind \"Shop\" in version \"example.com/v1\"; name the file", "with --crds"],
+        ),
         // CRDs among the objects are used, too.
         (
             vec!["validate", "-f", "good.yaml", "-f", "crds"],

@@ -2,15 +2,13 @@
 //! Fields of other writers stay. Container ids begin with `konverge-sim://`, so that nobody takes them for real. Pure.
 
 use jiff::Timestamp;
+use konverge_core::simulate::CONTAINER_ID as ID;
 use serde_json::{Map, Value, json};
 
 use super::kind::Pod;
 use super::lifecycle::{Container, ContainerPlan, Exit, Phase, PodPlan, PodState, State, backoff};
 use super::settings::Role;
 use crate::meta::stamp;
-
-/// The prefix of container and image ids.
-const ID: &str = "konverge-sim://";
 
 /// The conditions that the simulator sets.
 const PREPARED: &str = "PodReadyToStartContainers";

@@ -1,5 +1,5 @@
-//! Scheduling and eviction. In: a pod, the nodes, and how many pods each has. Out: a node, or why none fits; and how long a
-//! pod may stay on a node with taints. Pure. It considers what the pod says about nodes and how many pods a node may have,
+//! Scheduling and eviction. In: a pod, the nodes, and the pods that each has. Out: a node, or why none fits; and how long a
+//! pod may stay on a node with taints. Pure. The pods of one controller are spread over the nodes, as kube-scheduler does by default. It considers what the pod says about nodes and how many pods a node may have,
 //! but not the resource requests of containers: nothing runs here that could use resources.
 
 use std::collections::BTreeMap;
@@ -15,21 +15,31 @@ pub(super) const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 /// The taint that stands for `spec.unschedulable`, which a pod can tolerate.
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
-/// The node with the most free capacity that the pod may run on, or why there is none. `used` is the number of pods on a node.
-pub(super) fn schedule<'n, N>(pod: &Pod, nodes: &'n [N], used: impl Fn(&str) -> usize) -> Result<&'n Node, String>
+/// How many pods a node has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Load {
+    /// Those of the same controller as the pod that is scheduled. They count first.
+    pub siblings: usize,
+    /// All of them.
+    pub pods: usize,
+}
+
+/// The node that the pod may run on with the fewest pods of the same controller, then with the fewest pods, then the first by name;
+/// or why there is none.
+pub(super) fn schedule<'n, N>(pod: &Pod, nodes: &'n [N], load: impl Fn(&str) -> Load) -> Result<&'n Node, String>
 where
     N: AsRef<Node>,
 {
     let mut refusals: BTreeMap<String, usize> = BTreeMap::new();
-    let mut best: Option<(usize, &Node)> = None;
+    let mut fitting: Vec<(Load, &Node)> = Vec::new();
     for node in nodes.iter().map(AsRef::as_ref) {
-        let pods = used(&node.metadata.name);
-        match refusal(&pod.spec, node, pods) {
+        let load = load(&node.metadata.name);
+        match refusal(&pod.spec, node, load.pods) {
             Some(reason) => *refusals.entry(reason).or_default() += 1,
-            None if best.is_none_or(|(fewest, _)| pods < fewest) => best = Some((pods, node)),
-            None => {}
+            None => fitting.push((load, node)),
         }
     }
+    let best = fitting.into_iter().min_by_key(|(load, node)| (*load, &node.metadata.name));
     best.map(|(_, node)| node).ok_or_else(|| {
         let reasons: Vec<String> = refusals.iter().map(|(reason, many)| format!("{many} {reason}")).collect();
         match reasons.is_empty() {
@@ -133,7 +143,7 @@ mod tests {
     /// Where a pod with this spec goes, or why nowhere.
     fn check(spec: Value, nodes: &[Arc<Node>], expect: Result<&str, &str>) {
         let pod: Pod = serde_json::from_value(json!({"spec": spec})).unwrap();
-        let got = schedule(&pod, nodes, |name| if name == "full" { 9 } else { 1 });
+        let got = schedule(&pod, nodes, |name| Load { siblings: 0, pods: if name == "full" { 9 } else { 1 } });
         let got = got.map(|node| node.metadata.name.clone());
         assert_eq!(got.as_deref().map_err(String::as_str), expect, "{spec}");
     }
@@ -178,6 +188,25 @@ mod tests {
             let term = json!({"matchExpressions": [{"key": "size", "operator": operator, "values": [than]}]});
             check(required(term), &only, if fits { Ok("plain") } else { nowhere });
         }
+    }
+
+    #[test]
+    fn pods_are_spread() {
+        let check = |loads: [(&str, usize, usize); 3], expect: &str| {
+            let nodes = loads.map(|(name, _, _)| node(name, json!({})));
+            let load = |name: &str| {
+                let found = loads.iter().find(|(node, _, _)| *node == name).unwrap();
+                Load { siblings: found.1, pods: found.2 }
+            };
+            let pod = Pod::default();
+            assert_eq!(schedule(&pod, &nodes, load).unwrap().metadata.name, expect, "{loads:?}");
+        };
+        // The order of nodes does not matter.
+        check([("c", 0, 0), ("a", 0, 0), ("b", 0, 0)], "a");
+        check([("a", 0, 2), ("b", 0, 1), ("c", 0, 1)], "b");
+        // Pods of the same controller count more than all others.
+        check([("a", 1, 1), ("b", 0, 9), ("c", 1, 1)], "b");
+        check([("a", 1, 5), ("b", 1, 4), ("c", 2, 2)], "b");
     }
 
     #[test]

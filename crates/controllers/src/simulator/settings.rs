@@ -131,7 +131,8 @@ impl SimulationSettings {
             (Role::Ephemeral, _) if code.is_some() => code.map(|code| (run_time, code)),
             // The API server says when the process that somebody is attached to has ended.
             (Role::Ephemeral | Role::Main, _) if interactive => exited.map(|code| (Duration::ZERO, code)),
-            (Role::Ephemeral, _) => None,
+            // The API server knows how a command ends that nobody is attached to, if simulated containers have such a program.
+            (Role::Ephemeral, _) => exited.map(|code| (run_time, code)),
             (Role::Main, RestartPolicy::Always) | (Role::Sidecar, _) => None,
             (Role::Main, RestartPolicy::OnFailure | RestartPolicy::Never) => Some((run_time, 0)),
         };
@@ -228,6 +229,8 @@ mod tests {
         check("Always", Role::Main, (true, true), r#"{"c": 3}"#, None);
         check("Always", Role::Ephemeral, (true, false), "", None);
         check("Always", Role::Ephemeral, (true, false), r#"{"c": 3}"#, Some(3));
-        check("Always", Role::Ephemeral, (false, false), r#"{"c": 3}"#, None);
+        check("Always", Role::Ephemeral, (false, false), r#"{"c": 3}"#, Some(3));
+        check("Always", Role::Ephemeral, (false, false), r#"{"other": 3}"#, None);
+        check("Always", Role::Main, (false, false), r#"{"c": 3}"#, None);
     }
 }

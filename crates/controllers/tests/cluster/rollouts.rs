@@ -1,5 +1,6 @@
 //! Deployments on their way from one template to the next, as `kubectl` sees them.
 
+use konverge_controllers::{Options, SimulationSettings};
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
@@ -36,6 +37,28 @@ async fn a_deployment_of_a_hundred_becomes_available() {
     let ips: std::collections::BTreeSet<_> =
         pods.iter().map(|pod| pod.status.as_ref().unwrap().pod_ip.clone().unwrap()).collect();
     assert_eq!(ips.len(), 100, "each pod has an address of its own");
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_pods_of_each_deployment_are_spread_over_the_nodes() {
+    let simulation = SimulationSettings { nodes: 3, ..SimulationSettings::default() };
+    let stage = Stage::with(Options { simulation, ..Options::default() }).await;
+    stage.until_all(NODES, |nodes| (nodes.len() == 3).then_some(())).await;
+    let names = ["a", "b", "c", "d"];
+    for name in names {
+        stage.create(DEPLOYMENTS, deployment(name, 3, "web:1", json!({}))).await;
+    }
+    for name in names {
+        stage.until(DEPLOYMENTS, name, |found| is_rolled_out(found, 3)).await;
+    }
+    let pods = stage.list(PODS).await;
+    for name in names {
+        let of_it = pods.iter().filter(|pod| text(&pod["metadata"], "name").starts_with(&format!("{name}-")));
+        let mut nodes: Vec<&str> = of_it.filter_map(|pod| pod["spec"]["nodeName"].as_str()).collect();
+        nodes.sort_unstable();
+        assert_eq!(nodes, ["konverge-node-1", "konverge-node-2", "konverge-node-3"], "{name}");
+    }
     stage.stop().await;
 }
 

@@ -1,7 +1,7 @@
 //! What API servers are told: the ValidatingWebhookConfiguration and the MutatingWebhookConfiguration of an operator. In: its
 //! webhooks, and where they are served. Out: manifests. Never sends anything.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::WebhookSpec;
 use crate::kind::Scope;
@@ -59,7 +59,6 @@ fn entry(webhook: &WebhookSpec, registration: &Registration<'_>) -> Value {
         "name": webhook.name(),
         "admissionReviewVersions": ["v1"],
         "clientConfig": client_config(&webhook.path(), registration),
-        "failurePolicy": options.failure_policy.as_str(),
         "matchPolicy": options.match_policy.as_str(),
         "rules": [{
             "apiGroups": [api.group], "apiVersions": [api.version], "operations": operations,
@@ -71,22 +70,33 @@ fn entry(webhook: &WebhookSpec, registration: &Registration<'_>) -> Value {
     if webhook.is_mutating {
         entry["reinvocationPolicy"] = options.reinvocation.as_str().into();
     }
-    if let Some(selector) = &options.namespaces {
-        entry["namespaceSelector"] = json!(selector);
-    } else if api.group.is_empty() && api.plural == "pods" {
+    for (field, value) in criteria(webhook) {
+        entry[field] = value;
+    }
+    if options.namespaces.is_none() && api.group.is_empty() && api.plural == "pods" {
         // Otherwise an operator whose last Pod is gone could never start again: its own webhook would be missing.
         entry["namespaceSelector"] = json!({"matchExpressions": [
             {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": [registration.home]},
         ]});
     }
-    if let Some(selector) = &options.objects {
-        entry["objectSelector"] = json!(selector);
+    entry
+}
+
+/// Which requests the webhook asked to be called for, besides its kind and operations: the fields of its entry.
+pub(crate) fn criteria(webhook: &WebhookSpec) -> Map<String, Value> {
+    let options = &webhook.options;
+    let mut criteria = Map::new();
+    criteria.insert("failurePolicy".to_owned(), options.failure_policy.as_str().into());
+    for (field, selector) in [("namespaceSelector", &options.namespaces), ("objectSelector", &options.objects)] {
+        if let Some(selector) = selector {
+            criteria.insert(field.to_owned(), json!(selector));
+        }
     }
     if !options.conditions.is_empty() {
         let condition = |(name, expression): &(String, String)| json!({"name": name, "expression": expression});
-        entry["matchConditions"] = options.conditions.iter().map(condition).collect();
+        criteria.insert("matchConditions".to_owned(), options.conditions.iter().map(condition).collect());
     }
-    entry
+    criteria
 }
 
 pub(super) fn client_config(path: &str, registration: &Registration<'_>) -> Value {

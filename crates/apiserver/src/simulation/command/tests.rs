@@ -3,7 +3,6 @@
 use serde_json::json;
 
 use super::*;
-use crate::simulation::FileAreas;
 
 fn container(annotations: serde_json::Value) -> (Arc<Simulation>, Files) {
     let pod = json!({"metadata": {"name": "web", "namespace": "shop", "annotations": annotations}});
@@ -132,4 +131,22 @@ fn a_shell_on_a_terminal() {
     assert_eq!(step(&|shell, output| shell.stdin(b"cat\n", output)), (String::new(), None));
     assert_eq!(step(&|shell, output| shell.interrupt(output)), (prompt.to_owned(), None));
     assert_eq!(step(&|shell, output| shell.stdin_closed(output)), (String::new(), Some(Exit::Code(130))));
+}
+
+#[test]
+fn exit_codes_of_commands_that_nobody_is_attached_to() {
+    let check = |annotations: serde_json::Value, command: &[&str], expect: Option<i32>| {
+        let (simulation, _) = container(annotations);
+        let words: Vec<String> = command.iter().map(|word| (*word).to_owned()).collect();
+        assert_eq!(exit_code(&simulation, "main", &words), expect, "{command:?}");
+    };
+    check(json!({}), &["sh", "-c", "echo x; exit 3"], Some(3));
+    check(json!({}), &["sh"], Some(0));
+    check(json!({}), &["cat"], Some(0));
+    check(json!({}), &["false"], Some(1));
+    // These may run for ever.
+    check(json!({}), &["sleep", "1d"], None);
+    check(json!({}), &["sh", "-c", "echo x && sleep 1d; exit 3"], None);
+    check(json!({}), &["sh", "-c", "while true; do date; done"], None);
+    check(json!({"simulate.konverge.dev/exec-exit-code": "4"}), &["sleep", "1d"], Some(4));
 }

@@ -26,6 +26,10 @@ fn a_command_ends_with_its_exit_code() {
     assert!(said.contains("looked"), "{said}");
     let code = "get pod web -o jsonpath={.status.ephemeralContainerStatuses[0].state.terminated.exitCode}";
     cluster.until(code, |said| said == "4");
+    // Nobody attaches to this one.
+    cluster.kubectl("debug --quiet --profile=general -c peek web --image=busybox -- sh -c 'echo x; exit 3'").succeeds();
+    let code = "get pod web -o jsonpath={.status.ephemeralContainerStatuses[1].state.terminated.exitCode}";
+    cluster.until(code, |said| said == "3");
     cluster.kubectl("get pod web -o jsonpath={.status.phase}").prints("Running");
 }
 

@@ -7,7 +7,10 @@ mod cluster;
 mod builders;
 mod crd;
 mod derives;
+mod permissions;
 
 // Word for word as the documentation has it, its line breaks too.
 #[rustfmt::skip]
 mod snippets;
+#[rustfmt::skip]
+mod webhooks;
