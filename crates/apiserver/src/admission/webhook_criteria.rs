@@ -106,7 +106,7 @@ impl WebhookCriteria {
             authorizer: Some(&check),
         };
         let (permissions, budget) = (Permissions::default(), Budget::unlimited());
-        let evaluation = Evaluation::new(&self.composer, &inputs, &permissions, &budget);
+        let evaluation = Evaluation::new(&self.composer, &inputs, &permissions, budget);
         match self.conditions.matches(evaluation, self.fail) {
             Ok(Matching::Yes) => Ok(true),
             Ok(Matching::No) => Ok(false),
