@@ -10,6 +10,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
+use crate::yaml;
+
 /// The first line of ours. kubectl removes it when it writes the file.
 const MARK: &str = "# Written by konverge; ";
 
@@ -70,7 +72,7 @@ impl Kubeconfig<'_> {
             return own;
         }
         let first = format!("{MARK}the cluster and the user called {NAME} are renewed at each start.");
-        format!("{first}\n{}", serde_saphyr::to_string(&config).unwrap_or_default())
+        format!("{first}\n{}", yaml::document(&config, yaml::Reader::Kubernetes))
     }
 
     fn text(&self) -> String {
@@ -112,7 +114,7 @@ pub(crate) fn with_token(text: &str, token: &str) -> Option<String> {
         "contexts": [context],
         "current-context": context["name"],
     });
-    Some(format!("{MARK}renewed at each start.\n{}", serde_saphyr::to_string(&own).ok()?))
+    Some(format!("{MARK}renewed at each start.\n{}", yaml::document(&own, yaml::Reader::Kubernetes)))
 }
 
 /// Whether this path may be written; asked before the server starts, too.

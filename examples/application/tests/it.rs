@@ -283,9 +283,14 @@ async fn pods_of_applications_stay_in_their_sandbox() {
         let mut spec = good.clone();
         let (parent, field) = pointer.rsplit_once('/').unwrap();
         spec.pointer_mut(parent).unwrap()[field] = value;
-        let pod: Pod = konverge::serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": spec})).unwrap();
-        assert_eq!(admit(Review::create(pod)).await.map(|_| ()), Err(vec![expect.to_owned()]), "{pointer}");
+        let labels = json!({"app.kubernetes.io/managed-by": "application"});
+        let mut pod = json!({"metadata": {"name": "p", "labels": labels}, "spec": spec});
+        let parse = |pod: &Value| konverge::serde_json::from_value::<Pod>(pod.clone()).unwrap();
+        let refused = admit(Review::create(parse(&pod))).await.map(|_| ());
+        assert_eq!(refused, Err(vec![expect.to_owned()]), "{pointer}");
+        pod["metadata"]["labels"] = json!({});
+        assert!(admit(Review::create(parse(&pod))).await.is_ok(), "it is not of an Application: {pointer}");
+        pod = json!({"metadata": {"name": "p", "labels": labels}, "spec": good});
+        assert!(admit(Review::create(parse(&pod))).await.is_ok());
     }
-    let pod: Pod = konverge::serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": good})).unwrap();
-    assert!(admit(Review::create(pod)).await.is_ok());
 }

@@ -116,7 +116,13 @@ fn records(text: &str) -> Result<Vec<Vec<String>>, (usize, usize, &'static str)>
                         column.push('\n');
                     }
                     Some((_, letter)) => column.push(letter),
-                    None => return Err((line, text.len() - line_begins + 1, MISPLACED)),
+                    None => {
+                        // Go says where the last line ends.
+                        let text = text.strip_suffix('\n').unwrap_or(text);
+                        let last = text.rsplit('\n').next().unwrap_or_default().len();
+                        let ended = usize::from(line_begins > text.len());
+                        return Err((line - ended, last + ended + 1, MISPLACED));
+                    }
                 }
             },
             '"' => return Err((line, at - line_begins + 1, BARE)),
@@ -151,8 +157,8 @@ mod tests {
         check("a,b,\"say \"\"hi\"\"\nx\",", &[&["a", "b", "say \"hi\"\nx", ""]]);
         check("a,\"\",c", &[&["a", "", "c"]]);
         for (text, line, column, why) in [
-            ("tok1,bob,u1,\"dev\ntok2,root,u2,\"system:masters\"\n", 2, 15, MISPLACED),
-            ("tok1,bob,u1,\"dev\ntok2,root,u2,system:masters\n", 3, 1, MISPLACED),
+            ("tok1,bob,u1,\"dev\ntok2,root,u2,\"system:masters\"\n", 2, 14, MISPLACED),
+            ("tok1,bob,u1,\"dev\ntok2,root,u2,system:masters\n", 2, 29, MISPLACED),
             ("tok1,bob,u1,\"dev\"x,\"system:masters\"\n", 1, 17, MISPLACED),
             ("tok1,bob,u1,de\"v,system:masters\n", 1, 15, BARE),
         ] {

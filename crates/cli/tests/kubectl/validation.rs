@@ -21,11 +21,15 @@ fn values() {
     );
     check(
         "size: small, replicas: -1",
-        "spec.replicas: Invalid value: -1: spec.replicas in body should be greater than or equal to 0",
+        "
+        * spec.replicas: Invalid value: -1: spec.replicas in body should be greater than or equal to 0
+        * .spec.replicas: Invalid value: -1: should be a non-negative integer",
     );
     check(
         "size: small, replicas: many",
-        "spec.replicas: Invalid value: \"string\": spec.replicas in body must be of type integer: \"string\"",
+        "
+        * spec.replicas: Invalid value: \"string\": spec.replicas in body must be of type integer: \"string\"
+        * .spec.replicas: Invalid value: 0: .spec.replicas accessor error: many is of the type string, expected int64",
     );
     check("size: small, color: bluebluebluex", "spec.color: Too long: may not be more than 10 bytes");
     check("size: small, tags: [a, b, c, d]", "spec.tags: Too many: 4: must have at most 3 items");

@@ -464,6 +464,7 @@ webhook:
   enabled: true                          # default
   bindAddress: \":9443\"                   # default
   certDir: \"\"                            # default
+  clientCA: \"\"                           # default
   url: \"\"                                # default
   service: \"\"                            # default
 leaderElection:

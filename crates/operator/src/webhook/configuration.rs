@@ -265,6 +265,6 @@ mod tests {
             json!({"op": "add", "path": "/webhooks/1/clientConfig/service", "value": {"name": "c"}}),
         ];
         assert_eq!(readdressed(&live, &own), expect);
-        assert_eq!(readdressed(&own, &own), [json!(0); 0], "nothing to do");
+        assert!(readdressed(&own, &own).is_empty(), "nothing to do");
     }
 }
