@@ -1,17 +1,22 @@
 //! Memory for the reviews that arrive. In: pieces of bodies. Out: room for them, after a wait if there is none.
 //!
-//! A body counts as it arrives: whoever sends slowly takes only what was sent, so it keeps nobody else from being answered. The
-//! first part of each body has room of its own, so that ordinary reviews do not wait for large ones.
+//! The first part of each body counts as it arrives: whoever sends slowly takes only what was sent, so it keeps nobody else from being
+//! answered, and ordinary reviews do not wait for large ones. A larger body takes room for all of its rest at once, and has to
+//! arrive soon then: bodies that each take a part and wait for more would wait for each other.
 
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::Instant;
 
 /// What of each body counts as small: a review of two objects of an ordinary size is smaller as a whole.
 const SMALL_BYTES: usize = 256 << 10;
 
-/// How long a body waits for room.
-const LONGEST_WAIT: Duration = Duration::from_secs(5);
+/// How long a body waits for room. API servers wait 30 seconds for a conversion, and do not ask again.
+const LONGEST_WAIT: Duration = Duration::from_secs(15);
+
+/// How long the rest of a large body may take to arrive, while it has room that others wait for.
+const LONGEST_ARRIVAL: Duration = Duration::from_secs(10);
 
 /// The room for bodies.
 pub(super) struct BodyRoom {
@@ -25,10 +30,11 @@ pub(super) struct Taken<'r> {
     room: &'r BodyRoom,
     bytes: usize,
     small: Option<SemaphorePermit<'r>>,
-    large: Option<SemaphorePermit<'r>>,
+    large: Option<(SemaphorePermit<'r>, Instant)>,
 }
 
 /// There was no room for too long.
+#[derive(Debug)]
 pub(super) struct NoRoom;
 
 impl BodyRoom {
@@ -43,30 +49,39 @@ impl BodyRoom {
     }
 }
 
-impl Taken<'_> {
+impl<'r> Taken<'r> {
     /// How much has arrived.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Takes room for a piece that has arrived.
-    pub(super) async fn grow(&mut self, piece: usize) -> Result<(), NoRoom> {
+    /// Takes room for a piece that has arrived, of a body that has at most so many bytes.
+    pub(super) async fn grow(&mut self, piece: usize, most: usize) -> Result<(), NoRoom> {
         let small = SMALL_BYTES.saturating_sub(self.bytes).min(piece);
         self.bytes += piece;
-        let BodyRoom { small: first_parts, large: rests, longest_wait } = self.room;
-        for (bytes, room, taken) in [(small, first_parts, &mut self.small), (piece - small, rests, &mut self.large)] {
-            if bytes == 0 {
-                continue;
-            }
-            let bytes = u32::try_from(bytes).map_err(|_| NoRoom)?;
-            let waits = tokio::time::timeout(*longest_wait, room.acquire_many(bytes));
-            let permit = waits.await.map_err(|_| NoRoom)?.expect("the semaphore is never closed");
-            match taken {
+        if small > 0 {
+            let permit = self.take(&self.room.small, small).await?;
+            match &mut self.small {
                 Some(taken) => taken.merge(permit),
-                None => *taken = Some(permit),
+                None => self.small = Some(permit),
             }
         }
+        if self.bytes > SMALL_BYTES && self.large.is_none() {
+            let permit = self.take(&self.room.large, most.max(self.bytes) - SMALL_BYTES).await?;
+            self.large = Some((permit, Instant::now() + LONGEST_ARRIVAL));
+        }
         Ok(())
+    }
+
+    /// Until when the body has to be here; none while it takes no room that others may need.
+    pub(super) fn until(&self) -> Option<Instant> {
+        self.large.as_ref().map(|(_, until)| *until)
+    }
+
+    async fn take(&self, room: &'r Semaphore, bytes: usize) -> Result<SemaphorePermit<'r>, NoRoom> {
+        let bytes = u32::try_from(bytes).map_err(|_| NoRoom)?;
+        let waits = tokio::time::timeout(self.room.longest_wait, room.acquire_many(bytes));
+        Ok(waits.await.map_err(|_| NoRoom)?.expect("the semaphore is never closed"))
     }
 }
 
@@ -77,17 +92,37 @@ mod tests {
     #[tokio::test]
     async fn what_is_sent_counts_and_nothing_else() {
         let room = BodyRoom { longest_wait: Duration::ZERO, ..BodyRoom::new(2 * SMALL_BYTES, 1000) };
+        let most = SMALL_BYTES + 1000;
         // However many have sent a byte only, there is room for others.
         let mut slow: Vec<Taken<'_>> = (0..500).map(|_| room.body()).collect();
         for body in &mut slow {
-            assert!(body.grow(1).await.is_ok());
+            body.grow(1, most).await.expect("a byte has room");
+            assert!(body.until().is_none(), "who takes nothing that others need may send slowly");
         }
         let mut large = room.body();
-        assert!(large.grow(SMALL_BYTES + 1000).await.is_ok());
+        large.grow(SMALL_BYTES + 1000, most).await.expect("the only large body has room");
         let mut other = room.body();
-        assert!(other.grow(SMALL_BYTES - slow.len()).await.is_ok(), "ordinary bodies do not wait for large ones");
-        assert!(room.body().grow(1).await.is_err(), "there is no more");
+        assert!(other.grow(SMALL_BYTES - slow.len(), most).await.is_ok(), "ordinary bodies do not wait for large ones");
+        assert!(room.body().grow(1, most).await.is_err(), "there is no more");
         drop(large);
-        assert!(room.body().grow(SMALL_BYTES).await.is_ok(), "what is dropped counts no more");
+        assert!(room.body().grow(SMALL_BYTES, most).await.is_ok(), "what is dropped counts no more");
+    }
+
+    /// Twenty bodies, each of which is more than half of the room, arrive in pieces at the same time: each waits for the one before it.
+    #[tokio::test(start_paused = true)]
+    async fn large_bodies_do_not_wait_for_each_other() {
+        const PIECE: usize = 64 << 10;
+        let (room, most) = (BodyRoom::new(64 << 20, 8 << 20), 5 << 20);
+        let arrives = || async {
+            let mut body = room.body();
+            while body.bytes() < most {
+                body.grow(PIECE, most).await?;
+                tokio::task::yield_now().await;
+            }
+            assert!(body.until().is_some_and(|until| until > Instant::now()));
+            Ok::<_, NoRoom>(())
+        };
+        let arrived = futures_util::future::join_all((0..20).map(|_| arrives())).await;
+        assert!(arrived.iter().all(Result::is_ok), "{arrived:?}");
     }
 }

@@ -75,7 +75,7 @@ pub(super) struct Told {
     bundle: Option<String>,
     /// The resource version of each object that has entries of the operator.
     versions: Vec<Option<String>>,
-    /// Whether this instance told them. Otherwise it found what another one has told.
+    /// Whether this instance told them all of it. Otherwise another one has told them, or a part of it.
     is_ours: bool,
     checked: Instant,
 }
@@ -187,8 +187,10 @@ impl Registrar {
         }
         let is_unchanged = known.is_some_and(|told| told.versions == stored);
         let is_of_others = !leads && stored.iter().all(Option::is_some);
-        let is_ours = known.is_some_and(|told| told.is_ours) && is_unchanged;
+        let mut is_ours = known.is_some_and(|told| told.is_ours) && is_unchanged;
         if !is_unchanged && !is_of_others {
+            // Whoever told only a part of it tells all of it as soon as it leads.
+            is_ours = leads || stored.iter().all(Option::is_none);
             for (entry, stored) in entries.iter().zip(&mut stored) {
                 // Whoever does not lead leaves the rest to the leader.
                 if leads || stored.is_none() {
@@ -200,7 +202,6 @@ impl Registrar {
             tracing::info!(webhooks = self.webhooks.len(), "API servers are told of webhooks");
         }
         self.converts.notify_one();
-        let is_ours = is_ours || !is_of_others;
         self.told = Some(Told { bundle, versions: stored, is_ours, checked: now });
         Ok(())
     }

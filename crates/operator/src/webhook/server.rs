@@ -13,7 +13,7 @@ use futures_util::future::BoxFuture;
 use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
-use http_body::Body;
+use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Full};
 use konverge_serve::{Limits, RequestBody};
 use tower_service::Service;
@@ -145,26 +145,49 @@ async fn read(
         forget(body).await;
         return Err(too_large());
     }
+    let most = announced.unwrap_or(most_bytes);
     // Most bodies come in one piece, which is not copied.
     let (mut first, mut rest) = (Bytes::new(), BytesMut::new());
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(Into::into);
-        let frame = frame.map_err(|error| (StatusCode::BAD_REQUEST, format!("the body cannot be read: {error}")))?;
+    while let Some(frame) = next_frame(body.as_mut(), taken).await? {
         let Ok(piece) = frame.into_data() else { continue };
         if taken.bytes() + piece.len() > most_bytes {
             forget(body).await;
             return Err(too_large());
         }
         let why = "the bodies of other requests take all memory that there is for them; try again later";
-        taken.grow(piece.len()).await.map_err(|NoRoom| (StatusCode::TOO_MANY_REQUESTS, why.to_owned()))?;
-        match first.is_empty() {
-            true => first = piece,
-            false => rest.extend_from_slice(&piece),
+        taken.grow(piece.len(), most).await.map_err(|NoRoom| (StatusCode::TOO_MANY_REQUESTS, why.to_owned()))?;
+        match (first.is_empty(), rest.is_empty()) {
+            (true, _) => first = piece,
+            (false, true) => {
+                rest.reserve(if taken.until().is_some() { most } else { 2 * first.len() });
+                rest.extend_from_slice(&first);
+                rest.extend_from_slice(&piece);
+            }
+            (false, false) => rest.extend_from_slice(&piece),
         }
     }
     match rest.is_empty() {
         true => Ok(first),
-        false => Ok([first, rest.freeze()].concat().into()),
+        false => Ok(rest.freeze()),
+    }
+}
+
+/// The next piece of a body, within the time that is left for it.
+async fn next_frame(
+    mut body: Pin<&mut impl ReviewBody>,
+    taken: &Taken<'_>,
+) -> Result<Option<Frame<Bytes>>, (StatusCode, String)> {
+    let next = match taken.until() {
+        Some(until) => tokio::time::timeout_at(until, body.frame()).await,
+        None => Ok(body.frame().await),
+    };
+    match next {
+        Err(_) => Err((StatusCode::REQUEST_TIMEOUT, "the body arrives too slowly".to_owned())),
+        Ok(None) => Ok(None),
+        Ok(Some(Ok(frame))) => Ok(Some(frame)),
+        Ok(Some(Err(error))) => {
+            Err((StatusCode::BAD_REQUEST, format!("the body cannot be read: {}", error.into())))
+        }
     }
 }
 
@@ -191,7 +214,9 @@ impl Service<Request<RequestBody>> for Endpoints {
 
     fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
         let endpoints = self.clone();
-        let refused = self.0.callers.as_ref().and_then(|callers| callers.check(request.extensions()).err());
+        // An API server shows no certificate when it converts, and a conversion tells only what the caller has sent.
+        let asks = self.0.callers.as_ref().filter(|_| request.uri().path() != conversion::PATH);
+        let refused = asks.and_then(|callers| callers.check(request.extensions()).err());
         Box::pin(async move {
             let answer = match refused {
                 Some((code, why)) => {

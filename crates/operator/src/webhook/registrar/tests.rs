@@ -19,30 +19,33 @@ use crate::webhook::{Admission, Webhook};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// An API server with one configuration. An apply of the operator's manager replaces what the manager applied before.
+/// An API server with one configuration and one CRD. An apply of the operator's manager replaces what the manager applied before.
 #[derive(Clone, Default)]
 struct Configurations(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
     stored: Option<Value>,
+    definition: Option<Value>,
     version: u64,
     applies: u32,
 }
 
 impl Configurations {
-    fn answer(&self, method: &Method, body: &Bytes) -> (StatusCode, Value) {
+    fn answer(&self, method: &Method, path: &str, body: &Bytes) -> (StatusCode, Value) {
         let mut state = self.0.lock();
+        let State { stored, definition, version, applies } = &mut *state;
+        let stored = if path.contains("customresourcedefinitions") { definition } else { stored };
         if *method == Method::PATCH {
             let sent: Value = serde_json::from_slice(body).expect("an object");
-            state.applies += 1;
-            let has_changed = state.stored.as_ref().is_none_or(|stored| stored["webhooks"] != sent["webhooks"]);
-            state.version += u64::from(has_changed);
-            let version = state.version.to_string();
-            let stored = state.stored.insert(sent);
-            stored["metadata"]["resourceVersion"] = version.into();
+            *applies += 1;
+            let has_changed = stored.as_ref().is_none_or(|stored| {
+                stored["webhooks"] != sent["webhooks"] || stored["spec"] != sent["spec"]
+            });
+            *version += u64::from(has_changed);
+            stored.insert(sent)["metadata"]["resourceVersion"] = version.to_string().into();
         }
-        match &state.stored {
+        match stored {
             Some(stored) => (StatusCode::OK, stored.clone()),
             None => {
                 (StatusCode::NOT_FOUND, json!({"status": "Failure", "code": 404, "reason": "NotFound", "message": ""}))
@@ -73,7 +76,7 @@ impl Service<Request<Body>> for Configurations {
         Box::pin(async move {
             let (head, body) = request.into_parts();
             let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-            let (code, answer) = server.answer(&head.method, &body);
+            let (code, answer) = server.answer(&head.method, head.uri.path(), &body);
             let mut response = Response::new(Body::from(answer.to_string().into_bytes()));
             *response.status_mut() = code;
             Ok(response)
@@ -175,10 +178,10 @@ async fn a_standby_tells_what_nobody_has_told() {
     new.versions = vec!["shops.example.com".to_owned()];
     let (time, begun) = (SystemTime::now(), Instant::now());
     let conversion = |server: &Configurations| {
-        server.0.lock().stored.as_ref().map(|crd| crd["spec"]["conversion"]["strategy"].clone())
+        server.0.lock().definition.as_ref().map(|crd| crd["spec"]["conversion"]["strategy"].clone())
     };
     assert!(new.step(time, begun).await.is_err(), "the CRD is not installed");
-    server.0.lock().stored =
+    server.0.lock().definition =
         Some(json!({"metadata": {"name": "shops.example.com", "resourceVersion": "1"}, "spec": {}}));
     new.step(time, begun + TRY_AGAIN_AFTER).await.unwrap();
     assert_eq!((conversion(&server), server.told().1), (Some("Webhook".into()), 1));
@@ -186,6 +189,24 @@ async fn a_standby_tells_what_nobody_has_told() {
         new.step(time, begun + minute * COMPARE_AFTER + TRY_AGAIN_AFTER).await.unwrap();
     }
     assert_eq!(server.told().1, 1, "it is told already");
+}
+
+/// The leader of the former release has other webhooks. A standby that told of conversions tells of its own webhooks once it leads.
+#[tokio::test]
+async fn a_standby_that_told_a_part_tells_the_rest_when_it_leads() {
+    let server = Configurations::default();
+    let (time, begun) = (SystemTime::now(), Instant::now());
+    instance(&server, Leadership::always("old"), &["first"]).step(time, begun).await.unwrap();
+    server.0.lock().definition =
+        Some(json!({"metadata": {"name": "shops.example.com", "resourceVersion": "1"}, "spec": {}}));
+    let (standby, seat) = Leadership::vacant();
+    let mut new = instance(&server, standby, &["second"]);
+    new.versions = vec!["shops.example.com".to_owned()];
+    new.step(time, begun).await.unwrap();
+    assert_eq!(server.told(), (vec!["first.example.com".to_owned()], 2), "only the conversion was missing");
+    lead(&seat, 1);
+    new.step(time, begun + SECOND).await.unwrap();
+    assert_eq!(server.told(), (vec!["second.example.com".to_owned()], 4));
 }
 
 #[tokio::test]
