@@ -3,6 +3,7 @@
 
 mod create;
 mod fanout;
+mod hostile;
 mod kinds;
 mod kubectl;
 mod list;
@@ -44,10 +45,12 @@ pub(crate) enum Stage {
     Webhooks,
     /// Decisions by many roles and bindings, and creates under them.
     Rbac,
+    /// One good client beside hostile ones.
+    Hostile,
 }
 
 impl Stage {
-    const ALL: [Stage; 9] = [
+    const ALL: [Stage; 10] = [
         Self::Start,
         Self::Memory,
         Self::Create,
@@ -57,6 +60,7 @@ impl Stage {
         Self::Kubectl,
         Self::Webhooks,
         Self::Rbac,
+        Self::Hostile,
     ];
 }
 
@@ -82,6 +86,8 @@ pub(crate) struct Scale {
     compared: usize,
     /// The number of creates of each server in such a round.
     compared_creates: usize,
+    /// How long a good client is measured beside each hostile one.
+    beside: Duration,
 }
 
 const FULL: Scale = Scale {
@@ -95,6 +101,7 @@ const FULL: Scale = Scale {
     updates: 3_000,
     compared: 7,
     compared_creates: 10_000,
+    beside: Duration::from_secs(15),
 };
 
 const QUICK: Scale = Scale {
@@ -108,6 +115,7 @@ const QUICK: Scale = Scale {
     updates: 900,
     compared: 2,
     compared_creates: 2_000,
+    beside: Duration::from_secs(3),
 };
 
 /// How many fsyncs are measured to describe the disk.
@@ -164,6 +172,10 @@ impl Stage {
                 ("create a ConfigMap that webhooks are asked about".into(), webhooks::measure(server, scale).await)
             }
             Self::Rbac => (rbac::title(), rbac::measure(server, scale).await),
+            Self::Hostile => {
+                let title = format!("a good client, {} requests/s on all cores", hostile::REQUESTS_PER_SECOND);
+                (title, hostile::measure(server, scale.beside).await)
+            }
         }
     }
 }

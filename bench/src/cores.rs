@@ -10,6 +10,8 @@ use crate::process::Process;
 pub(crate) enum Cores {
     /// The server runs on core 0 and the clients on core 1. Has the number of cores.
     Pinned(usize),
+    /// The server may use all cores, of which there are so many, and the clients run on core 1.
+    ServerOnAll(usize),
     /// The kernel chooses the cores.
     NotPinned,
 }
@@ -22,15 +24,26 @@ impl Cores {
         if cores > 1 && pin("1") { Self::Pinned(cores) } else { Self::NotPinned }
     }
 
+    /// The same with a server that may use all cores, for measurements of what its threads do to each other.
+    pub(crate) fn server_on_all(self) -> Self {
+        match self {
+            Self::Pinned(cores) => Self::ServerOnAll(cores),
+            other => other,
+        }
+    }
+
     /// Calls `spawn` while this process is pinned to the server's core, which the child inherits.
     pub(crate) fn for_server<T>(self, spawn: impl FnOnce() -> T) -> T {
-        self.on("0", spawn)
+        match self {
+            Self::ServerOnAll(_) => self.for_all(spawn),
+            Self::Pinned(_) | Self::NotPinned => self.on("0", spawn),
+        }
     }
 
     /// Calls `spawn` so that the child may use all cores, that of the clients included, for measurements with several threads.
     pub(crate) fn for_all<T>(self, spawn: impl FnOnce() -> T) -> T {
         match self {
-            Self::Pinned(cores) => self.on(&format!("0-{}", cores - 1), spawn),
+            Self::Pinned(cores) | Self::ServerOnAll(cores) => self.on(&format!("0-{}", cores - 1), spawn),
             Self::NotPinned => spawn(),
         }
     }
@@ -49,6 +62,7 @@ impl Cores {
     pub(crate) fn describe(self) -> &'static str {
         match self {
             Self::Pinned(_) => "server on core 0, clients on core 1",
+            Self::ServerOnAll(_) => "server on all cores, clients on core 1",
             Self::NotPinned => "not pinned: server and clients share all cores",
         }
     }

@@ -2,7 +2,7 @@
 //! slow result is not a failure; a run with a wrong result is invalid, and the report says so.
 //!
 //! ```text
-//! child ─▶ http ─▶ apiserver/{start, memory, create, list, fanout, kinds, kubectl, webhooks, rbac} ─▶ report
+//! child ─▶ http ─▶ apiserver/{start, memory, create, list, fanout, kinds, kubectl, webhooks, rbac, hostile} ─▶ report
 //!   │                  (each stage measures the child with `process`)
 //!   └ pinned to a core of its own by `cores`, on a disk described by `machine`
 //!

@@ -27,10 +27,6 @@ const ECDSA: KeyKind =
 const ED25519_KEY: KeyKind =
     (&[0x2b, 0x65, 0x70], "Ed25519", "ed25519.PublicKey", "x509: Ed25519 verification failure");
 
-const UTC_TIME: u8 = 0x17;
-const GENERALIZED_TIME: u8 = 0x18;
-const EXPLICIT_VERSION: u8 = 0xa0;
-
 /// A request for a certificate whose signature can be checked.
 pub(crate) struct CertificateRequest(x509::CertificateRequest);
 
@@ -122,34 +118,6 @@ pub(crate) fn check_certificates(pem: &[u8]) -> Result<(), String> {
         return Err("must contain at least one CERTIFICATE PEM block".to_owned());
     }
     Ok(())
-}
-
-/// The seconds since 1970 from which and until which a certificate is valid.
-pub(crate) fn certificate_validity(certificate: &[u8]) -> Option<(u64, u64)> {
-    let mut fields = Reader::new(certificate).sequence()?.sequence()?;
-    let mut first = fields;
-    // The version is not there in certificates of the first version.
-    if first.next()?.0 == EXPLICIT_VERSION {
-        fields.next()?;
-    }
-    fields.expect(INTEGER)?;
-    fields.sequence()?;
-    fields.sequence()?;
-    let mut validity = fields.sequence()?;
-    Some((time(validity.next()?)?, time(validity.next()?)?))
-}
-
-fn time((tag, content): (u8, &[u8])) -> Option<u64> {
-    let text = std::str::from_utf8(content).ok()?;
-    let text = match tag {
-        // Years of two digits are between 1950 and 2049.
-        UTC_TIME if text < "5" => format!("20{text}"),
-        UTC_TIME => format!("19{text}"),
-        GENERALIZED_TIME => text.to_owned(),
-        _ => return None,
-    };
-    let time = jiff::civil::DateTime::strptime("%Y%m%d%H%M%SZ", &text).ok()?;
-    u64::try_from(time.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp().as_second()).ok()
 }
 
 #[cfg(test)]

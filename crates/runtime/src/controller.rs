@@ -20,6 +20,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::cache::{Cache, Caches, Change, Subscription};
+use crate::failure_log::FailureLog;
 use crate::history::{self, History};
 use crate::liveness::Liveness;
 use crate::meter::Meter;
@@ -29,7 +30,7 @@ use crate::queue::{Priority, Queue, QueueOptions, QueueStats, Wakeup};
 use crate::reconciler::Reconciler;
 use crate::trigger::{Cause, ObjectFilter, Predicate, Trigger, What};
 use crate::watch::Target;
-use crate::worker::{FailureLog, Worker};
+use crate::worker::Worker;
 
 /// How long a reconcile that is cut off may take to reach its next await.
 const CUT_WITHIN: Duration = Duration::from_secs(1);

@@ -58,6 +58,7 @@ mod worker;
 mod captured_log;
 
 mod error;
+mod failure_log;
 mod recorder;
 mod status;
 mod write;
@@ -69,6 +70,7 @@ pub use client::{ClientLayers, RequestMeter};
 pub use connect::connect;
 pub use controller::{Controller, ControllerOptions};
 pub use error::{Act, Error, FieldConflict, FieldErrors, Missing, Result, Rule, TimedOut, WriteError};
+pub use failure_log::FailureLog;
 pub use gate::{WriteGate, WriteOutcome, WritePass, WriteRefused};
 pub use history::{History, ReconcileRecord};
 pub use konverge_leadership::{

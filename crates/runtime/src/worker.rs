@@ -2,7 +2,6 @@
 //! loop is here; `worker/attempt.rs` is one reconcile, with the boundary around user code.
 
 mod attempt;
-mod failure_log;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +9,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::failure_log::FailureLog;
 use crate::history::{History, ReconcileRecord};
 use crate::liveness::Liveness;
 use crate::meter::Meter;
@@ -17,8 +17,6 @@ use crate::ownership::Ownership;
 use crate::queue::{Queue, Requeue};
 use crate::reconciler::{Reconciler, Verdict};
 use crate::trigger::Cause;
-
-pub(crate) use failure_log::FailureLog;
 
 /// What a worker works with.
 #[derive(Clone)]

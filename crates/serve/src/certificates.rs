@@ -3,19 +3,18 @@
 //! connections run. A certificate of the caller can be served instead.
 
 mod client;
-mod der;
 mod files;
 mod issue;
 mod shared;
 mod sign;
 mod subject;
-mod validity;
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use konverge_core::x509::Certificate;
 use parking_lot::RwLock;
 use rustls::ServerConfig;
 use rustls::crypto::CryptoProvider;
@@ -41,7 +40,7 @@ use files::Files;
 /// ```
 pub fn certificate_expiries(pem: &[u8]) -> Vec<SystemTime> {
     let certificates = CertificateDer::pem_slice_iter(pem).flatten();
-    certificates.filter_map(|certificate| validity::not_after(&certificate)).collect()
+    certificates.filter_map(|certificate| Certificate::read(&certificate)?.not_after).collect()
 }
 use issue::{Authority, Issued};
 
@@ -242,7 +241,7 @@ impl Current {
         let chain = CertificateDer::pem_slice_iter(chain_pem.as_bytes())
             .collect::<Result<Vec<_>, _>>()
             .map_err(|source| CertificateError::Given { what: "certificate", source: source.into() })?;
-        let expires = chain.first().and_then(|leaf| validity::not_after(leaf)).ok_or_else(|| {
+        let expires = chain.first().and_then(|leaf| Certificate::read(leaf)?.not_after).ok_or_else(|| {
             CertificateError::Given { what: "certificate", source: "no X.509 certificate in it".into() }
         })?;
         let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes())

@@ -5,6 +5,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
+use std::time::{Duration, SystemTime};
 
 use http::Uri;
 use hyper::rt::{Read, ReadBufCursor, Write};
@@ -22,13 +23,13 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tower_service::Service;
 
+use konverge_core::x509::Certificate;
 use konverge_store::BoxFuture;
 
 use super::config::ClientConfig;
 use super::dial::dial;
 use super::failure::{self, ConnectError};
 use super::identity::WebhookIdentity;
-use crate::certificate::certificate_validity;
 
 const UNREADABLE: &str = "unable to load root certificates: unable to parse bytes as PEM block";
 
@@ -132,9 +133,11 @@ impl ServerCertVerifier for BundleVerifier {
         match verified {
             Err(rustls::Error::InvalidCertificate(_)) if self.bundle.contains(certificate) => {
                 rustls::client::verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
-                match certificate_validity(certificate) {
-                    Some((_, until)) if until < now.as_secs() => Err(CertificateError::Expired.into()),
-                    Some((from, _)) if from > now.as_secs() => Err(CertificateError::NotValidYet.into()),
+                let now = SystemTime::UNIX_EPOCH + Duration::from_secs(now.as_secs());
+                let read = Certificate::read(certificate);
+                match read.and_then(|read| Some((read.not_before?, read.not_after?))) {
+                    Some((_, until)) if until < now => Err(CertificateError::Expired.into()),
+                    Some((from, _)) if from > now => Err(CertificateError::NotValidYet.into()),
                     Some(_) => Ok(ServerCertVerified::assertion()),
                     None => Err(CertificateError::BadEncoding.into()),
                 }

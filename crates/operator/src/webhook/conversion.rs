@@ -67,16 +67,13 @@ impl Conversions {
         }
         let conversions = self.clone();
         let converted = tokio::task::spawn_blocking(move || conversions.convert(&body)).await;
-        converted.unwrap_or_else(|error| Answer::text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
+        converted.unwrap_or_else(|error| Answer::text(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()))
     }
 
     fn convert(&self, body: &[u8]) -> Answer {
         let ConversionRequest { uid, desired, objects } = match parse(body) {
             Ok(request) => request,
-            Err(why) => {
-                tracing::warn!(webhook = PATH, why, "a request to a webhook was refused");
-                return Answer::text(StatusCode::BAD_REQUEST, why);
-            }
+            Err(why) => return Answer::refusal(StatusCode::BAD_REQUEST, why),
         };
         let converted: Result<Vec<Value>, String> =
             objects.into_iter().map(|object| convert(&self.kinds, object, &desired)).collect();
@@ -92,7 +89,7 @@ impl Conversions {
             }
         };
         let review = json!({"apiVersion": API_VERSION, "kind": KIND, "response": response});
-        Answer { code: StatusCode::OK, content_type: "application/json", body: review.to_string().into() }
+        Answer::review(review.to_string())
     }
 }
 

@@ -31,6 +31,8 @@ pub(crate) struct Answer {
     pub code: StatusCode,
     pub content_type: &'static str,
     pub body: Bytes,
+    /// Why the request is no review, if it is none.
+    pub refused: Option<String>,
 }
 
 /// What a webhook function made of a request.
@@ -40,9 +42,18 @@ pub(crate) struct Reviewed {
 }
 
 impl Answer {
-    pub(super) fn text(code: StatusCode, text: impl Into<String>) -> Self {
-        let body = format!("{}\n", text.into()).into();
-        Self { code, content_type: "text/plain; charset=utf-8", body }
+    pub(super) fn review(review: impl Into<Bytes>) -> Self {
+        Self { code: StatusCode::OK, content_type: "application/json", body: review.into(), refused: None }
+    }
+
+    pub(super) fn text(code: StatusCode, text: &str) -> Self {
+        let body = format!("{text}\n").into();
+        Self { code, content_type: "text/plain; charset=utf-8", body, refused: None }
+    }
+
+    /// To a request that is no review.
+    pub(super) fn refusal(code: StatusCode, why: String) -> Self {
+        Self { refused: Some(why.clone()), ..Self::text(code, &why) }
     }
 }
 
@@ -63,10 +74,7 @@ impl Endpoint {
     pub(crate) async fn answer(&self, body: &[u8]) -> Answer {
         let request = match request::parse(body) {
             Ok(request) => request,
-            Err(why) => {
-                tracing::warn!(webhook = self.path(), why, "a request to a webhook was refused");
-                return Answer::text(StatusCode::BAD_REQUEST, why);
-            }
+            Err(why) => return Answer::refusal(StatusCode::BAD_REQUEST, why),
         };
         let (uid, operation) = (request.uid.clone(), request.operation);
         let about = ObjectKey::new(Some(request.namespace.as_str()).filter(|name| !name.is_empty()), &request.name);
@@ -78,7 +86,7 @@ impl Endpoint {
                 tracing::error!(webhook = name(), operation = operation.as_str(), object = %about, uid, why, "a webhook failed");
                 // The API server follows the failure policy only if it gets no AdmissionReview.
                 if self.webhook.spec().options.failure_policy == FailurePolicy::Ignore {
-                    return Answer::text(StatusCode::INTERNAL_SERVER_ERROR, why.as_str());
+                    return Answer::text(StatusCode::INTERNAL_SERVER_ERROR, why);
                 }
             }
             Verdict::Denied(status) => {
@@ -88,8 +96,10 @@ impl Endpoint {
             Verdict::Allowed | Verdict::Patched(_) | Verdict::LeftToSchema => {}
         }
         match verdict::review(&uid, &verdict, &remarks) {
-            Ok(review) => Answer { code: StatusCode::OK, content_type: "application/json", body: review.into() },
-            Err(why) => Answer::text(StatusCode::INTERNAL_SERVER_ERROR, format!("the answer cannot be written: {why}")),
+            Ok(review) => Answer::review(review),
+            Err(why) => {
+                Answer::text(StatusCode::INTERNAL_SERVER_ERROR, &format!("the answer cannot be written: {why}"))
+            }
         }
     }
 

@@ -15,7 +15,9 @@ use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Full};
+use konverge_runtime::FailureLog;
 use konverge_serve::{Limits, RequestBody};
+use tokio::time::Instant;
 use tower_service::Service;
 
 use super::body_room::{BodyRoom, NoRoom, Taken};
@@ -50,6 +52,7 @@ struct Inner {
     conversion_bodies: BodyRoom,
     /// None if everybody may ask.
     callers: Option<Callers>,
+    refusals: FailureLog,
 }
 
 impl Endpoints {
@@ -65,12 +68,17 @@ impl Endpoints {
             conversions,
             conversion_bodies: BodyRoom::new(CONVERSION_ROOM.0, CONVERSION_ROOM.1),
             callers,
+            refusals: FailureLog::new(Instant::now()),
         }))
     }
 
     /// Answers a request of this process, as one that came over the network.
     pub(super) fn answer_locally(self, request: Request<Bytes>) -> BoxFuture<'static, Response<Bytes>> {
-        Box::pin(async move { response(self.answer(request.map(Full::new)).await) })
+        let path = request.uri().path().to_owned();
+        Box::pin(async move {
+            let answer = self.answer(request.map(Full::new)).await;
+            self.response(&path, answer)
+        })
     }
 
     async fn convert<B: ReviewBody>(&self, conversions: &Conversions, head: &Parts, body: B) -> Answer {
@@ -78,10 +86,7 @@ impl Endpoints {
         let mut taken = self.0.conversion_bodies.body();
         let answer = match read(head, body, MOST_CONVERSION_BYTES, &mut taken).await {
             Ok(body) => conversions.answer(body).await,
-            Err((code, why)) => {
-                tracing::warn!(webhook = conversion::PATH, why, "a request to a webhook was refused");
-                Answer::text(code, why)
-            }
+            Err((code, why)) => Answer::refusal(code, why),
         };
         counted.answered(answer.code.as_u16());
         answer
@@ -95,7 +100,7 @@ impl Endpoints {
         let Some(endpoint) = self.0.endpoints.get(head.uri.path()) else {
             let mut known: Vec<&str> = self.0.endpoints.keys().map(String::as_str).collect();
             known.extend(self.0.conversions.as_ref().map(|_| conversion::PATH));
-            return Answer::text(
+            return Answer::refusal(
                 StatusCode::NOT_FOUND,
                 format!("there is no webhook at {}; there is {}", head.uri.path(), known.join(", ")),
             );
@@ -105,13 +110,31 @@ impl Endpoints {
         let mut taken = self.0.bodies.body();
         let answer = match read(&head, body, MOST_BYTES, &mut taken).await {
             Ok(body) => endpoint.answer(&body).await,
-            Err((code, why)) => {
-                tracing::warn!(webhook = endpoint.path(), why, "a request to a webhook was refused");
-                Answer::text(code, why)
-            }
+            Err((code, why)) => Answer::refusal(code, why),
         };
         counted.answered(answer.code.as_u16());
         answer
+    }
+
+    /// An answer as it is sent. A request that is no review is logged; whoever reaches the port can send any number of them, and few of the
+    /// same code get a line.
+    fn response(&self, path: &str, answer: Answer) -> Response<Bytes> {
+        let Answer { code, content_type, body, refused } = answer;
+        if let Some(why) = refused
+            && let Some(left_out) = self.0.refusals.admit(code.as_str(), Instant::now())
+        {
+            let left_out = (left_out > 0).then_some(left_out);
+            tracing::warn!(webhook = path, why, left_out, "a request to a webhook was refused");
+        }
+        let mut response = Response::new(body);
+        *response.status_mut() = code;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        if code == StatusCode::METHOD_NOT_ALLOWED {
+            headers.insert(ALLOW, HeaderValue::from_static("POST"));
+        }
+        response
     }
 }
 
@@ -185,9 +208,7 @@ async fn next_frame(
         Err(_) => Err((StatusCode::REQUEST_TIMEOUT, "the body arrives too slowly".to_owned())),
         Ok(None) => Ok(None),
         Ok(Some(Ok(frame))) => Ok(Some(frame)),
-        Ok(Some(Err(error))) => {
-            Err((StatusCode::BAD_REQUEST, format!("the body cannot be read: {}", error.into())))
-        }
+        Ok(Some(Err(error))) => Err((StatusCode::BAD_REQUEST, format!("the body cannot be read: {}", error.into()))),
     }
 }
 
@@ -217,29 +238,15 @@ impl Service<Request<RequestBody>> for Endpoints {
         // An API server shows no certificate when it converts, and a conversion tells only what the caller has sent.
         let asks = self.0.callers.as_ref().filter(|_| request.uri().path() != conversion::PATH);
         let refused = asks.and_then(|callers| callers.check(request.extensions()).err());
+        let path = request.uri().path().to_owned();
         Box::pin(async move {
             let answer = match refused {
-                Some((code, why)) => {
-                    tracing::warn!(webhook = request.uri().path(), why, "a request to a webhook was refused");
-                    Answer::text(code, why)
-                }
+                Some((code, why)) => Answer::refusal(code, why),
                 None => endpoints.answer(request).await,
             };
-            Ok(response(answer).map(Full::new))
+            Ok(endpoints.response(&path, answer).map(Full::new))
         })
     }
-}
-
-fn response(Answer { code, content_type, body }: Answer) -> Response<Bytes> {
-    let mut response = Response::new(body);
-    *response.status_mut() = code;
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    if code == StatusCode::METHOD_NOT_ALLOWED {
-        headers.insert(ALLOW, HeaderValue::from_static("POST"));
-    }
-    response
 }
 
 /// For a few API servers, each of which keeps a few connections.
@@ -252,5 +259,23 @@ pub(super) fn limits() -> Limits {
         // The longest that an API server waits for a webhook.
         body_total: Duration::from_secs(30),
         ..Limits::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever reaches the port may send nonsense without end, and few lines of the log say so.
+    #[tokio::test(start_paused = true)]
+    async fn a_flood_of_nonsense_is_some_lines() {
+        let endpoints = Endpoints::new([], None, None);
+        for _ in 0..1_000 {
+            let request = Request::post("/nowhere").body(Bytes::new()).expect("a request");
+            assert_eq!(endpoints.clone().answer_locally(request).await.status(), StatusCode::NOT_FOUND);
+        }
+        let has_line = |code: &str| endpoints.0.refusals.admit(code, Instant::now()).is_some();
+        assert!(!has_line("404"), "the lines for it are used up");
+        assert!(has_line("403"), "other refusals are not hidden");
     }
 }

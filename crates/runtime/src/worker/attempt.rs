@@ -23,8 +23,9 @@ use tokio::task::{JoinError, JoinHandle};
 use tokio::time::Instant;
 use tracing::{Instrument, Span};
 
-use super::{FailureLog, Worker, is_cut};
+use super::{Worker, is_cut};
 use crate::error::{Error, TimedOut};
+use crate::failure_log::FailureLog;
 use crate::ownership::Claim;
 use crate::queue::{Job, Requeue};
 use crate::reconciler::{Action, BoxFuture, Reconciler, Run, Verdict, panic_message};

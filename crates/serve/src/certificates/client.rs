@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use konverge_core::x509::Certificate;
 use parking_lot::{Mutex, RwLock};
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::pki_types::pem::PemObject;
@@ -20,7 +21,7 @@ use webpki::{
     EndEntityCert, ExtendedKeyUsageValidator, KeyPurposeId, KeyPurposeIdIter, KeyUsage, RequiredEkuNotFoundContext,
 };
 
-use super::{CertificateError, Subject, provider, validity};
+use super::{CertificateError, Subject, provider};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -152,9 +153,11 @@ impl Examined {
         let authorities = client_ca.current();
         let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let result = client_ca.examine_by(&authorities, chain, UnixTime::since_unix_epoch(since))?;
-        let bounds = chain.iter().filter_map(|certificate| validity::bounds(certificate));
+        let bounds = chain.iter().filter_map(|certificate| Certificate::read(certificate));
         // A certificate is valid until the end of its last second.
-        let bounds = bounds.flat_map(|[begins, ends]| [begins, ends.and_then(|end| end.checked_add(SECOND))]);
+        let bounds = bounds.flat_map(|Certificate { not_before, not_after, .. }| {
+            [not_before, not_after.and_then(|end| end.checked_add(SECOND))]
+        });
         let until = bounds.flatten().filter(|bound| *bound > now).min();
         Some(Self { result, authorities, until })
     }

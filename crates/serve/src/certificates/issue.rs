@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use konverge_core::x509::Certificate;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
@@ -13,7 +14,7 @@ use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 
-use super::{CertificateError, RENEW_BEFORE, provider, validity};
+use super::{CertificateError, RENEW_BEFORE, provider};
 
 const DAY: Duration = Duration::from_secs(86_400);
 /// Clients keep the CA in files, so it stays.
@@ -164,10 +165,10 @@ fn make(error: rcgen::Error) -> CertificateError {
 
 /// When a certificate begins to be valid; none if it is none.
 pub(super) fn begins(certificate: &CertificateDer<'_>) -> Option<SystemTime> {
-    validity::not_before(certificate)
+    Certificate::read(certificate)?.not_before
 }
 
 /// When a certificate ends; none if it is none.
 pub(super) fn expires(certificate: &CertificateDer<'_>) -> Option<SystemTime> {
-    validity::not_after(certificate)
+    Certificate::read(certificate)?.not_after
 }

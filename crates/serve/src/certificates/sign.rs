@@ -11,7 +11,6 @@ use konverge_core::x509::der::{BIT_STRING, BOOLEAN, INTEGER, OBJECT_IDENTIFIER, 
 use rcgen::SigningKey;
 use ring::rand::{SecureRandom, SystemRandom};
 
-use super::der::{after_issuer, element};
 use super::issue::Authority;
 
 const UTC_TIME: u8 = 0x17;
@@ -153,7 +152,7 @@ impl Authority {
         }
         let end = if life < SHORT { now + life } else { now + life - BACKDATE };
         let algorithm = value(SEQUENCE, &value(OBJECT_IDENTIFIER, ECDSA_WITH_SHA256));
-        let issuer = subject_of(&self.certificate).ok_or(SignError::NoAuthority)?;
+        let issuer = x509::Certificate::read(&self.certificate).ok_or(SignError::NoAuthority)?.subject;
         let mut serial = [0; 16];
         SystemRandom::new().fill(&mut serial).map_err(|_| SignError::NoRandomNumbers)?;
         // A serial number is positive and has no leading zeros.
@@ -217,18 +216,6 @@ fn named_bits(bits: u16) -> Vec<u8> {
     let bytes = if second == 0 { vec![first] } else { vec![first, second] };
     let unused = bytes.last().map_or(0, |last| last.trailing_zeros() as u8);
     value(BIT_STRING, &[vec![unused], bytes].concat())
-}
-
-/// The subject of a certificate, with its tag and its length.
-fn subject_of(certificate: &[u8]) -> Option<&[u8]> {
-    let (_, _, fields) = element(after_issuer(certificate)?)?;
-    Some(whole(fields)?.0)
-}
-
-/// The first element with its tag and its length, and what follows.
-fn whole(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (_, _, rest) = element(bytes)?;
-    Some(bytes.split_at(bytes.len() - rest.len()))
 }
 
 /// Years until 2049 have two digits.

@@ -3,10 +3,8 @@
 
 use std::fmt;
 
-use konverge_core::x509::Name;
 use konverge_core::x509::der::Reader;
-
-use super::der::{self, element};
+use konverge_core::x509::{Certificate, Name};
 
 /// The name in a certificate, and the certificate's fingerprint.
 #[derive(Clone, PartialEq, Eq)]
@@ -23,8 +21,7 @@ impl Subject {
 
     /// The subject of a certificate; none if these bytes are not one.
     pub(super) fn of(certificate: &[u8]) -> Option<Self> {
-        let (_, _, fields) = element(der::after_issuer(certificate)?)?;
-        let name = Name::read(&mut Reader::new(fields))?;
+        let name = Name::read(&mut Reader::new(Certificate::read(certificate)?.subject))?;
         let digest = ring::digest::digest(&ring::digest::SHA256, certificate);
         let sha256 = digest.as_ref().try_into().ok()?;
         Some(Self { name, sha256 })

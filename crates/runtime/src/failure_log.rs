@@ -1,6 +1,6 @@
 //! How many lines failures are worth. In: the reason of a failure, and the time. Out: whether it is written to the log, and how many of
-//! the same reason were not since the last line. When a server is away, every object fails again and again; some lines say so, and
-//! metrics, conditions and events count all of them.
+//! the same reason were not since the last line. When a server is away, every object fails again and again, and whoever reaches the port of
+//! a webhook may send nonsense without end; some lines say so, and metrics count all of them.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -17,9 +17,9 @@ const EVERY: Duration = Duration::from_secs(10);
 /// How many reasons are told apart; more of them share their lines. A program has a handful.
 const MAX_REASONS: usize = 64;
 
-/// The failures of one controller.
+/// The failures of one controller, or of the webhooks of an operator.
 #[derive(Debug)]
-pub(crate) struct FailureLog {
+pub struct FailureLog {
     began: Instant,
     reasons: Mutex<HashMap<String, Lines>>,
 }
@@ -31,12 +31,13 @@ struct Lines {
 }
 
 impl FailureLog {
-    pub(crate) fn new(now: Instant) -> Self {
+    /// A log that has admitted nothing yet.
+    pub fn new(now: Instant) -> Self {
         Self { began: now, reasons: Mutex::default() }
     }
 
     /// Whether a failure is written to the log: then with the number of those before it that were not.
-    pub(super) fn admit(&self, reason: &str, now: Instant) -> Option<u64> {
+    pub fn admit(&self, reason: &str, now: Instant) -> Option<u64> {
         let tick = ticks(now.saturating_duration_since(self.began));
         let mut reasons = self.reasons.lock();
         let reason = if reasons.len() < MAX_REASONS || reasons.contains_key(reason) { reason } else { "" };
