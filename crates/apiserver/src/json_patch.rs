@@ -2,7 +2,7 @@
 //! why the operation does not apply, in the words of that library. It is more lenient than RFC 6902: `replace` also adds a
 //! field, and `copy` of a field that is not there gives null.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// Why an operation was not applied.
 #[derive(Debug, PartialEq, Eq)]
@@ -13,6 +13,14 @@ pub(crate) enum Refused {
 }
 
 const MISSING: &str = "missing value";
+
+/// Takes `value: null` out of an operation that was read from JSON: Go reads it as no value, so that a test for null is one for
+/// absence. (A null that a CEL expression made is a value.)
+pub(crate) fn drop_null_value(operation: &mut Map<String, Value>) {
+    if operation.get("value").is_some_and(Value::is_null) {
+        operation.remove("value");
+    }
+}
 
 /// Applies one operation.
 pub(crate) fn apply(object: &mut Value, operation: &Value) -> Result<(), Refused> {
@@ -56,7 +64,8 @@ pub(crate) fn apply(object: &mut Value, operation: &Value) -> Result<(), Refused
         }
         "test" => {
             let (parent, key) = parent(object, path).ok_or_else(|| missing(&format!("is missing path: {path}")))?;
-            let found = get(parent, &key).map_err(|why| failed(path, &why))?;
+            // The library takes a field that is null for none.
+            let found = get(parent, &key).map_err(|why| failed(path, &why))?.filter(|found| !found.is_null());
             if found == operation.get("value") { Ok(()) } else { Err(Refused::Test(path.to_owned())) }
         }
         "move" => {
@@ -172,7 +181,7 @@ mod tests {
 
     #[test]
     fn operations_apply_as_in_kube_apiserver() {
-        let object = json!({"data": {"a": "1"}, "list": [{"name": "x"}]});
+        let object = json!({"data": {"a": "1"}, "list": [{"name": "x"}], "empty": null});
         for (operation, expect) in [
             (json!({"op": "add", "path": "/data/b~1c", "value": "2"}), Ok(json!({"data": {"a": "1", "b/c": "2"}}))),
             (json!({"op": "replace", "path": "/data/x", "value": "2"}), Ok(json!({"data": {"a": "1", "x": "2"}}))),
@@ -185,6 +194,9 @@ mod tests {
             (json!({"op": "test", "path": "/data/x"}), Ok(json!({}))),
             (json!({"op": "test", "path": "/data/a", "value": "x"}), Err("")),
             (json!({"op": "test", "path": "/data/x", "value": null}), Err("")),
+            // A field that is null is the same as none.
+            (json!({"op": "test", "path": "/empty"}), Ok(json!({}))),
+            (json!({"op": "test", "path": "/empty", "value": "x"}), Err("")),
             (
                 json!({"op": "test", "path": "/x/a", "value": "x"}),
                 Err("test operation does not apply: is missing path: /x/a: missing value"),

@@ -55,12 +55,7 @@ impl Patch {
                 operations.len()
             )));
         }
-        for operation in operations.iter_mut().filter_map(Value::as_object_mut) {
-            // Go reads null as no value: clients test for absence by testing for null.
-            if operation.get("value").is_some_and(Value::is_null) {
-                operation.remove("value");
-            }
-        }
+        operations.iter_mut().filter_map(Value::as_object_mut).for_each(json_patch::drop_null_value);
         Ok(Self { content: Content::Json(operations), strict_errors })
     }
 

@@ -21,8 +21,10 @@ const NAME: &str = "konverge";
 /// Why it was not written.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum KubeconfigError {
-    #[error("{}: has no cluster and user called konverge, so it is somebody else's and is left alone; move it away, or choose another file with --kubeconfig", .0.display())]
+    #[error("{}: has no cluster and user called konverge with a context, so it is somebody else's and is left alone; move it away, or choose another file with --kubeconfig", .0.display())]
     Foreign(PathBuf),
+    #[error("{}: is no YAML, and what somebody added to it would be lost; mend it, move it away, or choose another file with --kubeconfig", .0.display())]
+    Broken(PathBuf),
     #[error("cannot write the kubeconfig {}", path.display())]
     Io { path: PathBuf, source: io::Error },
 }
@@ -135,8 +137,12 @@ fn read(path: &Path) -> Result<Content, KubeconfigError> {
         Ok(text) if text.is_empty() => Ok(Content::Nothing),
         Ok(text) => match ours(&text) {
             Some(config) => Ok(Content::Ours(config)),
-            // Nobody but us writes that line, whatever became of the rest.
-            None if text.starts_with(MARK) => Ok(Content::Nothing),
+            // The line stays when people edit the file, so what they added may be below it.
+            None if text.starts_with(MARK) => match serde_saphyr::from_str::<Value>(&text) {
+                Ok(config) if has_others(&config) => Err(foreign()),
+                Ok(_) => Ok(Content::Nothing),
+                Err(_) => Err(KubeconfigError::Broken(path.into())),
+            },
             None => Err(foreign()),
         },
         Err(error) => match error.kind() {
@@ -153,6 +159,12 @@ fn ours(text: &str) -> Option<Value> {
     let has_entries = entry(&config, "clusters").is_some() && entry(&config, "users").is_some();
     let has_context = config["contexts"].as_array().is_some_and(|contexts| contexts.iter().any(is_own_context));
     (config["kind"] == "Config" && has_entries && has_context).then_some(config)
+}
+
+/// Whether a kubeconfig has a cluster, a user or a context that is not called as ours.
+fn has_others(config: &Value) -> bool {
+    let lists = ["clusters", "users", "contexts"].into_iter().filter_map(|list| config[list].as_array());
+    lists.flatten().any(|entry| entry["name"] != NAME)
 }
 
 fn is_own_context(context: &Value) -> bool {
@@ -289,7 +301,10 @@ users:
             assert_eq!(config.write(&path).is_ok(), expect.is_some(), "{given}");
             let read = |text: &str| serde_saphyr::from_str::<Value>(text).expect("YAML");
             let written = fs::read_to_string(&path).expect("a file");
-            assert_eq!(read(&written), read(expect.unwrap_or(given)), "{given}");
+            match expect {
+                Some(expect) => assert_eq!(read(&written), read(expect), "{given}"),
+                None => assert_eq!(written, given, "left alone"),
+            }
             if expect.is_some() {
                 config.write(&path).expect("once more");
                 assert_eq!(fs::read_to_string(&path).expect("a file"), written, "the next start changes nothing");
@@ -304,7 +319,14 @@ users:
         check(&renamed(EDITED), Some(&renamed(&renewed)));
         check(&config.text().replace("default", "shop"), Some(&config.text().replace("default", "shop")));
         check(&config.text(), Some(&config.text()));
-        check(&format!("{MARK}and cut off\nclusters: ["), Some(&config.text()));
+        // Somebody added to our file in an editor, where its first line stays, and broke it, or took our context out.
+        let edited = format!("{MARK}renewed at each start.\n{EDITED}");
+        check(&edited, Some(&renewed));
+        check(&edited.replace("  name: prod", " name: prod"), None);
+        check(&edited.replace("{cluster: konverge, ", "{cluster: prod, "), None);
+        // Of our own entries alone nothing is kept.
+        check(&config.text().replace("    user: konverge\n", ""), Some(&config.text()));
+        check(&format!("{MARK}renewed at each start.\n"), Some(&config.text()));
         check(&EDITED.replace("- name: konverge", "- name: other"), None);
         check(
             &EDITED.replace("- context: {cluster: konverge, namespace: shop, user: konverge}", "- context: {}"),

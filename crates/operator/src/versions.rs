@@ -197,8 +197,9 @@ impl Versions {
             let kept = parse(&kept)?;
             let mut restored = converted.clone();
             lost::restore(&mut restored, &kept);
-            let Stepped { source, back, .. } = take_step(reverse, whole(restored)).map_err(|why| changed(&why))?;
-            lost::restore(&mut converted, &lost::genuine(kept, &lost::lost(&back, &source)));
+            let there = take_step(reverse, whole(restored)).map_err(|why| changed(&why))?;
+            let lost = lost::lost(&there.back, &there.source);
+            lost::restore(&mut converted, &lost::genuine(kept, &lost, &there.converted));
         }
         let mut whole = whole(converted);
         set_annotation(&mut whole["metadata"], from, to, &lost)?;

@@ -240,17 +240,19 @@ fn annotations_say_nothing_that_the_version_can_express() -> Result<()> {
     let new = conversions.convert(forged.clone(), V1)?;
     assert_eq!(new["spec"], json!({"street": "main", "tills": 3, "staff": staff}));
     assert_eq!(new["status"], json!({"open": 1}));
-    // Without a status, only conditions are beside its type.
+    // Nor without a status: the version has one, and conditions would be beside its type.
     forged.as_object_mut().map(|fields| fields.remove("status"));
-    for (was, expect) in [
-        (json!({"open": 99}), json!(null)),
-        (json!({"open": 99, "conditions": []}), json!(null)),
-        (json!({"conditions": []}), json!({"conditions": []})),
-    ] {
-        let kept = json!([{"path": ["status"], "was": was}]).to_string();
-        forged["metadata"]["annotations"] = json!({"conversion.konverge.dev/v1": kept});
-        assert_eq!(conversions.convert(forged.clone(), V1)?["status"], expect, "{was}");
+    let kept =
+        |was: &Value| json!({"conversion.konverge.dev/v1": json!([{"path": ["status"], "was": was}]).to_string()});
+    let conditions = json!({"conditions": [{"type": "Ready", "status": "True"}]});
+    for was in [json!({"open": 99}), json!({"open": 99, "conditions": []}), conditions.clone()] {
+        forged["metadata"]["annotations"] = kept(&was);
+        assert_eq!(conversions.convert(forged.clone(), V1)?["status"], json!(null), "{was}");
     }
+    // A version that leaves the status out has no place for conditions.
+    let mut without = shop("example.com/v2", json!({"street": "main"}));
+    without["metadata"]["annotations"] = kept(&conditions);
+    assert_eq!(forgetful().test_conversions().convert(without, V1)?["status"], conditions);
     Ok(())
 }
 

@@ -111,10 +111,13 @@ fn status() -> [Segment; 1] {
 
 /// What of the values that an annotation keeps can have been put there by a conversion. Annotations are written by users, and what
 /// the other version can express is to be said there, where it is checked: `lost` is what gets lost of the object with all of
-/// these values. Types may have changed since the annotation was written, so the values themselves are not compared.
-pub(super) fn genuine(kept: Vec<Lost>, lost: &[Lost]) -> Vec<Lost> {
+/// these values, and `there` is that object in the other version. Types may have changed since the annotation was written, so the
+/// values themselves are not compared.
+pub(super) fn genuine(kept: Vec<Lost>, lost: &[Lost], there: &Value) -> Vec<Lost> {
     let is_lost = |one: &Lost| lost.iter().any(|other| other.path == one.path && other.now == one.now);
-    kept.into_iter().filter(|one| is_lost(one) || one.is_conditions()).collect()
+    // Where there is a status, conditions are beside it.
+    let lacks_status = !there["status"].is_object();
+    kept.into_iter().filter(|one| is_lost(one) || lacks_status && one.is_conditions()).collect()
 }
 
 fn put_back(object: &mut Value, lost: &Lost) -> Option<()> {

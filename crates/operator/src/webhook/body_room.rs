@@ -1,8 +1,8 @@
 //! Memory for the reviews that arrive. In: pieces of bodies. Out: room for them, after a wait if there is none.
 //!
 //! The first part of each body counts as it arrives: whoever sends slowly takes only what was sent, so it keeps nobody else from being
-//! answered, and ordinary reviews do not wait for large ones. A larger body takes room for all of its rest at once, and has to
-//! arrive soon then: bodies that each take a part and wait for more would wait for each other.
+//! answered, and ordinary reviews do not wait for large ones. A larger body, and one whose first part finds no more room, takes room for
+//! all of its rest at once, and has to arrive soon then: bodies that each hold a part and wait for more would wait for each other.
 
 use std::time::Duration;
 
@@ -59,15 +59,26 @@ impl<'r> Taken<'r> {
     pub(super) async fn grow(&mut self, piece: usize, most: usize) -> Result<(), NoRoom> {
         let small = SMALL_BYTES.saturating_sub(self.bytes).min(piece);
         self.bytes += piece;
-        if small > 0 {
-            let permit = self.take(&self.room.small, small).await?;
-            match &mut self.small {
-                Some(taken) => taken.merge(permit),
-                None => self.small = Some(permit),
-            }
+        if self.large.is_some() {
+            return Ok(());
         }
-        if self.bytes > SMALL_BYTES && self.large.is_none() {
-            let permit = self.take(&self.room.large, most.max(self.bytes) - SMALL_BYTES).await?;
+        let has_room = match &mut self.small {
+            // Whoever holds nothing may wait: nobody waits for it.
+            None => {
+                self.small = Some(self.take(&self.room.small, small).await?);
+                true
+            }
+            Some(taken) => match self.room.small.try_acquire_many(u32::try_from(small).map_err(|_| NoRoom)?) {
+                Ok(permit) => {
+                    taken.merge(permit);
+                    true
+                }
+                Err(_) => false,
+            },
+        };
+        if !has_room || self.bytes > SMALL_BYTES {
+            let held = self.small.as_ref().map_or(0, SemaphorePermit::num_permits);
+            let permit = self.take(&self.room.large, most.max(self.bytes) - held).await?;
             self.large = Some((permit, Instant::now() + LONGEST_ARRIVAL));
         }
         Ok(())
@@ -108,21 +119,28 @@ mod tests {
         assert!(room.body().grow(SMALL_BYTES, most).await.is_ok(), "what is dropped counts no more");
     }
 
-    /// Twenty bodies, each of which is more than half of the room, arrive in pieces at the same time: each waits for the one before it.
+    /// Many bodies arrive in pieces at the same time, and there is no room for all.
     #[tokio::test(start_paused = true)]
-    async fn large_bodies_do_not_wait_for_each_other() {
+    async fn bodies_do_not_wait_for_each_other() {
         const PIECE: usize = 64 << 10;
-        let (room, most) = (BodyRoom::new(64 << 20, 8 << 20), 5 << 20);
-        let arrives = || async {
-            let mut body = room.body();
-            while body.bytes() < most {
-                body.grow(PIECE, most).await?;
-                tokio::task::yield_now().await;
-            }
-            assert!(body.until().is_some_and(|until| until > Instant::now()));
-            Ok::<_, NoRoom>(())
+        let check = async |what: &str, small: usize, large: usize, most: usize| {
+            let room = BodyRoom::new(small, large);
+            let arrives = || async {
+                let mut body = room.body();
+                while body.bytes() < most {
+                    body.grow(PIECE, most).await?;
+                    tokio::task::yield_now().await;
+                }
+                assert!(body.until().is_none_or(|until| until > Instant::now()));
+                Ok::<_, NoRoom>(body.until().is_some())
+            };
+            let begun = Instant::now();
+            let arrived = futures_util::future::join_all((0..20).map(|_| arrives())).await;
+            assert!(arrived.iter().all(Result::is_ok), "{what}: {arrived:?}");
+            assert!(begun.elapsed() < LONGEST_WAIT, "{what}");
         };
-        let arrived = futures_util::future::join_all((0..20).map(|_| arrives())).await;
-        assert!(arrived.iter().all(Result::is_ok), "{arrived:?}");
+        check("each is more than half of the room for rests", 64 << 20, 8 << 20, 5 << 20).await;
+        check("first parts fill their room", 2 * SMALL_BYTES, SMALL_BYTES, SMALL_BYTES).await;
+        check("first parts of large ones fill their room", 2 * SMALL_BYTES, 8 << 20, 5 << 20).await;
     }
 }

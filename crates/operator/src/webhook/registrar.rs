@@ -278,8 +278,9 @@ impl Registrar {
     /// were some.
     async fn readdress(&self, entry: &Entry) -> Result<bool> {
         let api = self.api(entry);
-        let live = serde_json::to_value(api.get(&entry.name).await?)?;
-        let operations = configuration::readdressed(&live, &entry.own);
+        // Without a live object, something else was refused.
+        let Some(live) = api.get_opt(&entry.name).await? else { return Ok(false) };
+        let operations = configuration::readdressed(&serde_json::to_value(live)?, &entry.own);
         if operations.is_empty() {
             return Ok(false);
         }

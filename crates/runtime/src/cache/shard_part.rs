@@ -291,6 +291,8 @@ impl Core {
         keeper.progress.send_modify(|progress| {
             let shards = terms.into_iter().zip(&missing);
             progress.complete = shards.map(|(term, is_missing)| term.filter(|_| !is_missing)).collect();
+            // A list that failed says nothing about shards that come later.
+            progress.is_failing &= missing.contains(&true);
         });
         missing.contains(&true)
     }

@@ -10,6 +10,7 @@ use konverge_core::{Status, drop_nulls};
 
 use super::{Answer, Failure, Remarks, Webhook, WebhookType};
 use crate::admission::versioned::Versioned;
+use crate::json_patch::drop_null_value;
 
 /// The version of AdmissionReview that a webhook speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,8 +179,9 @@ fn operations(patch: PatchBytes, patch_type: &str) -> Result<Vec<Value>, Failure
         })?,
         PatchBytes::Numbers(bytes) => bytes,
     };
-    let operations: Vec<Map<String, Value>> =
+    let mut operations: Vec<Map<String, Value>> =
         serde_json::from_slice(&bytes).map_err(|why| undecodable(why.to_string()))?;
+    operations.iter_mut().for_each(drop_null_value);
     if !operations.is_empty() && patch_type != "JSONPatch" {
         return Err(Failure::Call { why: format!("unsupported patch type {patch_type:?}"), code: 400 });
     }

@@ -29,13 +29,19 @@ struct State {
     definition: Option<Value>,
     version: u64,
     applies: u32,
+    /// Why every apply is refused, if it is.
+    refuses: Option<&'static str>,
 }
 
 impl Configurations {
     fn answer(&self, method: &Method, path: &str, body: &Bytes) -> (StatusCode, Value) {
         let mut state = self.0.lock();
-        let State { stored, definition, version, applies } = &mut *state;
+        let State { stored, definition, version, applies, refuses } = &mut *state;
         let stored = if path.contains("customresourcedefinitions") { definition } else { stored };
+        if let (&Method::PATCH, Some(why)) = (method, refuses) {
+            let refused = json!({"status": "Failure", "code": 422, "reason": "Invalid", "message": why});
+            return (StatusCode::UNPROCESSABLE_ENTITY, refused);
+        }
         if *method == Method::PATCH {
             let sent: Value = serde_json::from_slice(body).expect("an object");
             *applies += 1;
@@ -207,6 +213,17 @@ async fn a_standby_that_told_a_part_tells_the_rest_when_it_leads() {
     lead(&seat, 1);
     new.step(time, begun + SECOND).await.unwrap();
     assert_eq!(server.told(), (vec!["second.example.com".to_owned()], 4));
+}
+
+/// What is refused because it is wrong says so, also if there is nothing yet whose address could be of the other kind.
+#[tokio::test]
+async fn a_refusal_is_told_as_it_is() {
+    const WHY: &str = "matchConditions[0].expression: Invalid value";
+    let server = Configurations::default();
+    server.0.lock().refuses = Some(WHY);
+    let mut only = instance(&server, Leadership::always("only"), &["first"]);
+    let error = only.step(SystemTime::now(), Instant::now()).await.unwrap_err().to_string();
+    assert!(error.contains(WHY), "{error}");
 }
 
 #[tokio::test]

@@ -275,6 +275,22 @@ async fn each_shard_is_complete_by_itself() {
 }
 
 /// Whoever subscribes hears of objects that come and go with their shards, and of no others.
+/// A list that failed for a shard that has gone says nothing about the shards that come later.
+#[tokio::test]
+async fn a_failure_is_forgotten_when_nothing_is_missing() {
+    let mut table = Table::new(ShardPart::OwnObjects);
+    let is_failing = |table: &Table| table.keeper().progress.borrow().is_failing;
+    for name in ["a", "b", "c", "d", "e", "f"] {
+        table.write(name);
+        table.watch();
+    }
+    (0..COUNT).for_each(|shard| hold(&table.seats, shard, &mut table.term));
+    table.keeper().progress.send_modify(|progress| progress.is_failing = true);
+    assert!(table.core.survey(table.keeper()) && is_failing(&table), "there are stubs, and the list failed");
+    (0..COUNT).for_each(|shard| table.seats.follow(shard, None));
+    assert!(!table.core.survey(table.keeper()) && !is_failing(&table));
+}
+
 #[tokio::test]
 async fn subscribers_hear_of_the_part() {
     let mut table = Table::new(ShardPart::OwnObjects);

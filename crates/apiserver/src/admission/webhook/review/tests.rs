@@ -122,6 +122,20 @@ fn answers_of_admission_webhooks() {
     }
 }
 
+/// Go reads null as no value, so that a test for null is one for absence.
+#[test]
+fn a_null_of_a_patch_is_no_value() {
+    let patch = BASE64_STANDARD
+        .encode(r#"[{"op":"test","path":"/a","value":null},{"op":"add","path":"/a","value":{"b":null}}]"#);
+    let review = v1(json!({"uid": "u", "allowed": true, "patch": patch, "patchType": "JSONPatch"}));
+    let answer = ReviewVersion::V1.response("u", &review, &webhook(WebhookType::Mutating));
+    let Ok(operations) = answer.and_then(|answer| answer.patch) else { panic!("it is a patch") };
+    assert_eq!(
+        operations,
+        [json!({"op": "test", "path": "/a"}), json!({"op": "add", "path": "/a", "value": {"b": null}})]
+    );
+}
+
 #[test]
 fn remarks_come_with_refusals_too() {
     let review = v1(json!({
