@@ -36,6 +36,16 @@ async fn wait(members: &[RaftNodeManager], what: &str, is_true: impl Fn(&RaftNod
     }
 }
 
+/// Waits until all members know of so many voters, and none of a change that goes on: until its end a majority of those that voted before
+/// is needed, too, and one of two is none.
+async fn wait_for_voters(members: &[RaftNodeManager], count: usize) {
+    let are_voters = |member: &RaftNodeManager| {
+        let status = member.status();
+        status.voters.len() == count && status.is_settled
+    };
+    wait(members, "all are voters", are_voters).await;
+}
+
 /// A CA of members.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
@@ -74,7 +84,7 @@ fn folders(count: usize) -> Vec<tempfile::TempDir> {
 /// They elect one, share what is written through any of them, and a stopped leader is followed at once.
 async fn works(mut members: Vec<RaftNodeManager>) {
     let count = members.len();
-    wait(&members, "all are voters", |member| member.status().voters.len() == count).await;
+    wait_for_voters(&members, count).await;
     wait(&members, "all know the leader", |member| member.leadership().leader().is_some()).await;
     let leads = |member: &RaftNodeManager| member.leadership().term().is_some();
     let mut watch = members[0].replicated().watch("a");
@@ -195,7 +205,7 @@ async fn the_ca_changes_while_members_run() {
     for ordinal in 0..3 {
         members.push(RaftNodeManager::new(with(ordinal, folders[ordinal as usize].path())).await.unwrap());
     }
-    wait(&members, "all are voters", |member| member.status().voters.len() == 3).await;
+    wait_for_voters(&members, 3).await;
     wait(&members, "all know the leader", |member| member.leadership().leader().is_some()).await;
     let at = members.iter().position(|member| member.leadership().term().is_some()).unwrap();
     let term = members[at].leadership().term();
@@ -272,7 +282,7 @@ async fn a_large_list_is_the_same_through_every_member() {
         let patient = config(&peers, ordinal).election_timeout(Duration::from_secs(4));
         members.push(RaftNodeManager::new(patient).await.unwrap());
     }
-    wait(&members, "all are voters", |member| member.status().voters.len() == 3).await;
+    wait_for_voters(&members, 3).await;
     for key in 0..24 {
         members[0].replicated().put(&format!("a/{key:02}"), vec![key; 400_000]).await.unwrap();
     }
@@ -369,7 +379,7 @@ async fn a_leader_that_is_dropped_is_followed_by_another() {
     for ordinal in 0..3 {
         members.push(RaftNodeManager::new(config(&peers, ordinal)).await.unwrap());
     }
-    wait(&members, "all are voters", |member| member.status().voters.len() == 3).await;
+    wait_for_voters(&members, 3).await;
     let leads = |member: &RaftNodeManager| member.leadership().term().is_some();
     let leader = timeout(PATIENCE, async {
         loop {
@@ -387,7 +397,8 @@ async fn a_leader_that_is_dropped_is_followed_by_another() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    assert!(timeout(Duration::from_secs(20), other).await.is_ok(), "nobody else leads");
+    let states = || members.iter().map(RaftNodeManager::status).collect::<Vec<_>>();
+    assert!(timeout(PATIENCE, other).await.is_ok(), "nobody else leads: {:#?}", states());
     drop(replicated);
     for member in members {
         member.shutdown().await;
