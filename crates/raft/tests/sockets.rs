@@ -2,8 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "the functions that tests share are tests, too")]
 
+use std::io::Write;
 use std::net::{Ipv6Addr, TcpListener};
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use konverge_raft::{Change, RaftConfig, RaftNodeManager, ReplicatedError, WatchEvent};
@@ -186,6 +188,47 @@ async fn another_workload_of_the_same_ca_cannot_join() {
     let (first, second) =
         (RaftNodeManager::new(named(0)).await.unwrap(), RaftNodeManager::new(named(1)).await.unwrap());
     works_with_two(first, second).await;
+}
+
+/// What is logged, in memory.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Whoever is refused costs a line of the log for each reason, not one for each attempt.
+#[tokio::test]
+async fn the_log_says_once_who_is_refused() {
+    let (log, peers, folders, ours) = (Log::default(), addresses(2), folders(2), Authority::new());
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    ours.issue(folders[0].path(), &ours.pem, &["127.0.0.1"]);
+    ours.issue(folders[1].path(), &ours.pem, &["mail.shop.svc"]);
+    let first = RaftNodeManager::new(config(&peers, 0).tls_dir(folders[0].path())).await.unwrap();
+    // Its own log must not be mistaken for that of the first one.
+    let stranger = || RaftConfig::new("strangers").node_id(1).peers(peers.clone());
+    for stranger in [stranger(), stranger().tls_dir(folders[1].path())] {
+        let stranger = RaftNodeManager::new(stranger).await.unwrap();
+        // It asks more often than once a second.
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        stranger.shutdown().await;
+    }
+    first.shutdown().await;
+    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let of_first: Vec<&str> = text.lines().filter(|line| line.contains("cluster=test ")).collect();
+    for why in ["no handshake of TLS", "it is for none of the names that are expected here"] {
+        let said = of_first.iter().filter(|line| line.contains("was refused") && line.contains(why)).count();
+        assert_eq!(said, 1, "{why}: {text}");
+    }
 }
 
 /// The CA changes in three steps while the members run, and the leader leads on: first all believe both, then all show certificates of
