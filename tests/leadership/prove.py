@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Three processes of one operator, one API server, and faults: does anybody write without leading?
 
-    prove.py KONVERGE OPERATOR [--mode lease|shards] [--seconds 40] [--seed 1] [--times 3,2,0.5]
+    prove.py KONVERGE OPERATOR [--mode lease|shards|groups] [--seconds 40] [--seed 1] [--times 3,2,0.5]
 
-KONVERGE is the program `konverge`, OPERATOR the example `webapp` under that name. Every process of the operator has a service account of its own and
+KONVERGE is the program `konverge`, OPERATOR the example `webapp` under that name; with groups, `webapp-groups` of the folder beside this. Every process of the operator has a service account of its own and
 reaches the server through a link that can be cut, also in one direction only; what was sent before the cut arrives when it heals. Faults
 are chosen by the seed: kill -9, SIGSTOP for longer than a term, SIGTERM, cuts. Meanwhile WebApps are created and changed.
 
@@ -11,8 +11,9 @@ The oracle is the audit log of the server. Resource versions put all writes into
 which process held the Lease (or which Leases of shards) at the moment of the commit:
 
     safety    every write was made by a process that held the Lease at that moment; with shards, all writes about one object were made by
-              holders of one and the same shard
-    liveness  when the faults are over, every WebApp has its Deployment, and one process leads (or all shards are held)
+              holders of one and the same shard; with groups, by the holder of the Lease of the group that writes such things
+    liveness  when the faults are over, every WebApp has its Deployment, and one process leads (or all shards are held); with groups, it
+              has what each group makes of it, and different processes led different groups at the same time
 
 It also tells how long it took from each kill to the first write of another process. Nothing here is asserted about time.
 """
@@ -37,6 +38,12 @@ NAMESPACE = "default"
 LEASE = "webapp-lock"
 SHARD_LEASE = "webapp-shard-"
 SHARDS = 6
+# Which Lease the writer of what has to hold; events are told apart by their reason.
+GROUP_LEASES = {
+    "webapps": LEASE, "deployments": LEASE, "services": LEASE,
+    "configmaps": f"{LEASE}-pages", "Published": f"{LEASE}-pages",
+    "poddisruptionbudgets": f"{LEASE}-budgets",
+}
 POLICY = """
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -44,7 +51,13 @@ omitStages: [RequestReceived, ResponseStarted]
 rules:
 - level: RequestResponse
   verbs: [create, update, patch]
-  resources: [{group: apps}, {group: "", resources: [services]}, {group: example.com}, {group: coordination.k8s.io}]
+  resources:
+  - {group: apps}
+  - {group: "", resources: [services, configmaps]}
+  - {group: example.com}
+  - {group: policy}
+  - {group: events.k8s.io}
+  - {group: coordination.k8s.io}
 - level: None
 """
 
@@ -173,6 +186,7 @@ class Replica:
         flags = {
             "lease": ["--leader-elect"],
             "shards": ["--shards", str(SHARDS)],
+            "groups": ["--leader-elect"],
         }[self.options.mode]
         times = [f"--leader-elect-lease-duration={duration}s", f"--leader-elect-renew-deadline={deadline}s",
                  f"--leader-elect-retry-period={period}s", f"--leader-election-namespace={NAMESPACE}"]
@@ -256,6 +270,29 @@ def check_shards(history):
     return count
 
 
+def check_groups(history):
+    """Each write against the Lease of its group. Tells for each group how many writes were made while others led other groups."""
+    leases = sorted(set(GROUP_LEASES.values()))
+    writes, apart = dict.fromkeys(leases, 0), dict.fromkeys(leases, 0)
+    for account, event, held in history.writes():
+        what = event["objectRef"]["resource"]
+        what = event["responseObject"]["reason"] if what == "events" else what
+        if what == "LeaderElection":
+            continue  # about the Lease itself: who led tells, also when its term is over
+        if what not in GROUP_LEASES:
+            fail(f"{account} wrote {what}, which belongs to no group", event)
+        lease = GROUP_LEASES[what]
+        if held.get(lease) != account:
+            fail(f"{account} wrote {what} while {held.get(lease)} held {lease}", event)
+        writes[lease] += 1
+        apart[lease] += any(held.get(other) not in (account, None) for other in leases if other != lease)
+    for lease in leases:
+        say(f"{lease}: {writes[lease]} writes, {apart[lease]} of them while another process led another group")
+        if writes[lease] < 50 or apart[lease] < 10:
+            raise SystemExit(f"too few writes of {lease}: this proves nothing")
+    return sum(writes.values())
+
+
 def fail(why, event):
     print(json.dumps(event, indent=1)[:3000], file=sys.stderr)
     raise SystemExit(f"VIOLATION: {why} (run again with --seed {SEED})")
@@ -268,7 +305,7 @@ async def load(server, names, stop):
     while not stop.is_set():
         count += 1
         name = f"app-{count % 40}"
-        spec = {"image": f"nginx:{count}", "replicas": 1}
+        spec = {"image": f"nginx:{count}", "replicas": count}
         body = {"apiVersion": "example.com/v1", "kind": "WebApp", "metadata": {"name": name}, "spec": spec}
         if name not in names:
             await asyncio.to_thread(server.try_call, "POST", path, body)
@@ -320,7 +357,7 @@ def leaders(server, options):
 
 
 def is_election(name, options):
-    return name == LEASE if options.mode == "lease" else name.startswith(SHARD_LEASE)
+    return name.startswith(SHARD_LEASE) if options.mode == "shards" else name in GROUP_LEASES.values()
 
 
 async def heal(server, replicas, names, options):
@@ -330,12 +367,19 @@ async def heal(server, replicas, names, options):
         replica.send(signal.SIGCONT)
         if not replica.is_running():
             await asyncio.to_thread(replica.start)
-    path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
+    # What is made of a WebApp, and where its image or the number of its replicas is found in that.
+    children = {"apis/apps/v1 deployments": lambda item: item["spec"]["template"]["spec"]["containers"][0]["image"]}
+    if options.mode == "groups":
+        children["api/v1 configmaps"] = lambda item: item["metadata"].get("annotations", {}).get("published")
+        children["apis/policy/v1 poddisruptionbudgets"] = lambda item: f"nginx:{item['spec']['minAvailable']}"
     patience, began = 60, time.monotonic()
     while True:
-        listed = (await asyncio.to_thread(server.call, "GET", path))["items"]
-        images = {item["metadata"]["name"]: item["spec"]["template"]["spec"]["containers"][0]["image"] for item in listed}
-        missing = {name for name, count in names.items() if images.get(name) != f"nginx:{count}"}
+        missing = set()
+        for kind, image in children.items():
+            path = f"/{kind.replace(' ', f'/namespaces/{NAMESPACE}/')}"
+            listed = (await asyncio.to_thread(server.call, "GET", path))["items"]
+            images = {item["metadata"]["name"]: image(item) for item in listed if item["metadata"]["name"] in names}
+            missing |= {f"{kind} {name}" for name, count in names.items() if images.get(name) != f"nginx:{count}"}
         if not missing:
             break
         if time.monotonic() - began > patience:
@@ -394,7 +438,7 @@ async def prove(options, work):
         await loading
         await heal(server, replicas, names, options)
         history = History(server.audit)
-        count = {"lease": check_lease, "shards": check_shards}[options.mode](history)
+        count = {"lease": check_lease, "shards": check_shards, "groups": check_groups}[options.mode](history)
         if count < 50:
             raise SystemExit(f"only {count} writes: this proves nothing")
         if options.mode == "lease":
@@ -412,7 +456,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("konverge")
     parser.add_argument("operator")
-    parser.add_argument("--mode", choices=["lease", "shards"], default="lease")
+    parser.add_argument("--mode", choices=["lease", "shards", "groups"], default="lease")
     parser.add_argument("--seconds", type=float, default=40, help="how long faults happen")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--times", default="3,2,0.5", help="lease duration, renew deadline, retry period, in seconds")

@@ -2,6 +2,7 @@
 
 mod client;
 mod codec;
+mod refusals;
 mod server;
 mod tls;
 

@@ -18,6 +18,10 @@ use crate::peers::{LookupError, Peers, Places};
 use crate::roster::{gone, missing};
 use crate::wire::{Call, Introduction, Reply};
 
+/// How often a member looks for a leader before it believes that its cluster is lost. Another member may know of newer voters, and is
+/// elected by them between two looks.
+const LOOKS_BEFORE_LOST: u32 = 4;
+
 /// Who answered, each once, and the addresses where nobody did.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
@@ -31,8 +35,8 @@ pub(crate) struct Seen {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Myself<'a> {
     pub id: MemberId,
-    /// The voters of the cluster that it belongs to; none if it has no log.
-    pub voters: Option<&'a [MemberId]>,
+    /// The sets of voters of the cluster that it belongs to, two while they change; none if it has no log.
+    pub voters: Option<&'a [BTreeSet<MemberId>]>,
     /// Whether it has heard from a leader lately, or leads.
     pub has_leader: bool,
     /// Whether votes and log are gone with the process.
@@ -64,14 +68,18 @@ pub(crate) fn decide(me: Myself<'_>, seen: &Seen, at_least: usize) -> Move {
     addresses.extend(others().filter(|other| other.has_cluster).map(|other| other.member.address.clone()));
     let mut known = BTreeSet::new();
     addresses.retain(|address| known.insert(address.clone()));
-    if let Some(voters) = me.voters {
+    if let Some(sets) = me.voters {
         let is_there = |voter: &MemberId| *voter == me.id || others().any(|other| other.id == *voter);
         let came_back = |voter: &MemberId| others().any(|other| ordinal_of(other.id) == ordinal_of(*voter));
-        let is_lost = |voter: &&MemberId| !is_there(voter) && (came_back(voter) || me.gone.contains(*voter));
-        let lost = voters.iter().filter(is_lost).count();
+        let is_lost = |voter: &MemberId| !is_there(voter) && (came_back(voter) || me.gone.contains(voter));
+        // A leader needs a majority of each set.
+        let has_no_majority = |voters: &BTreeSet<MemberId>| {
+            let left = voters.iter().filter(|voter| !is_lost(voter)).count();
+            left < voters.len() && left <= voters.len() / 2
+        };
         // Somebody may know a leader that was elected by members we have not heard of.
         let is_led = others().any(|other| other.leader.is_some());
-        if me.forgets && !is_led && lost > 0 && voters.len() - lost <= voters.len() / 2 {
+        if me.forgets && !is_led && sets.iter().any(has_no_majority) {
             return Move::Lost;
         }
     }
@@ -119,6 +127,8 @@ pub(crate) async fn join(node: Arc<Node>, peers: Peers, replicas: usize, removed
     let mut said = String::new();
     // Since when each voter has been gone, while there is no leader to remove it.
     let mut absent: BTreeMap<MemberId, Instant> = BTreeMap::new();
+    // Since when the cluster has seemed lost.
+    let mut lost: Option<Instant> = None;
     loop {
         let pause = node.timing.search + node.jitter();
         let found = look_around(&node, &peers).await;
@@ -135,10 +145,16 @@ pub(crate) async fn join(node: Arc<Node>, peers: Peers, replicas: usize, removed
                 let gone = gone(&absent, removed_after, now);
                 let me =
                     Myself { id: node.id, voters: voters.as_deref(), has_leader, forgets: node.forgets, gone: &gone };
-                match decide(me, &seen, peers.at_least(replicas)) {
+                let step = decide(me, &seen, peers.at_least(replicas));
+                lost = lost.or(Some(now)).filter(|_| step == Move::Lost);
+                match step {
                     Move::Wait(why) => why,
                     Move::Found => node.found().await,
                     Move::Join(addresses) => node.join(&addresses).await,
+                    Move::Lost if lost.is_none_or(|since| now - since < node.timing.search * LOOKS_BEFORE_LOST) => {
+                        "a majority of the members was started again without what they knew; waiting whether another one is elected"
+                            .to_owned()
+                    }
                     Move::Lost => {
                         return "a majority of the members was started again without what they knew, so no leader can be elected; \
                                 this one stops, too, so that a new cluster is founded"
@@ -203,7 +219,8 @@ mod tests {
     fn a_member_that_is_forgotten_joins_again_and_one_that_follows_does_not() {
         let check = |has_leader, others: &[Introduction], expect: Move| {
             let gone = BTreeSet::new();
-            let me = Myself { id: ONE, voters: Some(&[ZERO, ONE, TWO]), has_leader, forgets: false, gone: &gone };
+            let voters = [[ZERO, ONE, TWO].into()];
+            let me = Myself { id: ONE, voters: Some(&voters), has_leader, forgets: false, gone: &gone };
             let seen = Seen { introductions: others.to_vec(), silent: vec!["web-9:1".into()], instances: 3 };
             assert_eq!(decide(me, &seen, 1), expect, "{others:?}");
         };
@@ -215,12 +232,17 @@ mod tests {
 
     #[test]
     fn a_cluster_is_lost_when_a_majority_came_back_as_others() {
-        let check = |forgets, others: &[Introduction], gone: &[MemberId], expect: bool| {
-            let gone = gone.iter().copied().collect();
-            let voters = Some(&[ZERO, ONE, TWO][..]);
-            let me = Myself { id: ONE, voters, has_leader: false, forgets, gone: &gone };
+        let sets_of = |sets: &[&[MemberId]]| -> Vec<BTreeSet<MemberId>> {
+            sets.iter().map(|voters| voters.iter().copied().collect()).collect()
+        };
+        let check_of = |voters: &[&[MemberId]], forgets, others: &[Introduction], gone: &[MemberId], expect: bool| {
+            let (voters, gone) = (sets_of(voters), gone.iter().copied().collect());
+            let me = Myself { id: ONE, voters: Some(&voters), has_leader: false, forgets, gone: &gone };
             let seen = Seen { introductions: others.to_vec(), ..Seen::default() };
-            assert_eq!(decide(me, &seen, 1) == Move::Lost, expect, "{others:?}");
+            assert_eq!(decide(me, &seen, 1) == Move::Lost, expect, "{voters:?} {others:?}");
+        };
+        let check = |forgets, others: &[Introduction], gone: &[MemberId], expect| {
+            check_of(&[&[ZERO, ONE, TWO]], forgets, others, gone, expect);
         };
         let (new_zero, new_two) = (other(new_id(0, 9), false, None), other(new_id(2, 9), false, None));
         check(true, &[new_zero.clone(), new_two.clone()], &[], true);
@@ -231,6 +253,11 @@ mod tests {
         check(true, &[], &[TWO], false);
         // On disk, the others may come back with what they know.
         check(false, &[new_zero.clone(), new_two.clone()], &[], false);
+        // The third one was about to vote: without the first one, the two voters before it have no majority.
+        let two = other(TWO, true, None);
+        check_of(&[&[ZERO, ONE], &[ZERO, ONE, TWO]], true, &[new_zero.clone(), two.clone()], &[], true);
+        check_of(&[&[ZERO, ONE], &[ZERO, ONE, TWO]], true, std::slice::from_ref(&two), &[], false);
+        check_of(&[&[ZERO, ONE, TWO], &[ONE, TWO]], true, &[new_zero.clone(), two], &[], false);
         // Somebody leads: the new ones are members already.
         check(true, &[new_zero.clone(), other(new_id(2, 9), true, Some(new_zero.id))], &[], false);
     }

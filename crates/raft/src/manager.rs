@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use konverge_leadership::Leadership;
 use konverge_serve::Server;
 use tokio::task::JoinSet;
@@ -116,11 +117,16 @@ impl RaftNodeManager {
             "raft: listening for other members"
         );
         let answering = node.clone();
-        let server = server.serve(Arc::new(move |message| {
+        let answers = Arc::new(move |message| {
             let node = answering.clone();
-            Box::pin(async move { answer(&node, message).await })
-        }));
+            Box::pin(async move { answer(&node, message).await }) as BoxFuture<'static, Vec<u8>>
+        });
+        let (server, watching) = server.serve(&config.cluster, answers);
         let mut tasks = run(&node, place.peers, config.replicas, config.removed_after);
+        tasks.spawn(async move {
+            watching.await;
+            "the log does not say any more who is refused".to_owned()
+        });
         if let Some(following) = following {
             tasks.spawn(async move {
                 following.await;

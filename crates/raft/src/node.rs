@@ -6,7 +6,7 @@
 //! network    what openraft sends                  replicated   reads and writes of the program
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -220,12 +220,12 @@ impl Node {
         Introduction { id: self.id, member: self.me.clone(), has_cluster: self.voters().is_some(), leader }
     }
 
-    /// The voters of the cluster that this member belongs to, if it has a log.
-    pub(crate) fn voters(&self) -> Option<Vec<MemberId>> {
+    /// The sets of voters of the cluster that this member belongs to, two while they change, if it has a log.
+    pub(crate) fn voters(&self) -> Option<Vec<BTreeSet<MemberId>>> {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow();
         let is_empty = metrics.last_log_index.is_none() && metrics.vote == Vote::default();
-        (self.had_log || !is_empty).then(|| metrics.membership_config.voter_ids().collect())
+        (self.had_log || !is_empty).then(|| metrics.membership_config.membership().get_joint_config().clone())
     }
 
     /// All members that this one knows of.

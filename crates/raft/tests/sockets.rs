@@ -2,8 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "the functions that tests share are tests, too")]
 
+use std::io::Write;
 use std::net::{Ipv6Addr, TcpListener};
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use konverge_raft::{Change, RaftConfig, RaftNodeManager, ReplicatedError, WatchEvent};
@@ -34,6 +36,16 @@ async fn wait(members: &[RaftNodeManager], what: &str, is_true: impl Fn(&RaftNod
         let states: Vec<_> = members.iter().map(RaftNodeManager::status).collect();
         panic!("{what}: {states:#?}");
     }
+}
+
+/// Waits until all members know of so many voters, and none of a change that goes on: until its end a majority of those that voted before
+/// is needed, too, and one of two is none.
+async fn wait_for_voters(members: &[RaftNodeManager], count: usize) {
+    let are_voters = |member: &RaftNodeManager| {
+        let status = member.status();
+        status.voters.len() == count && status.is_settled
+    };
+    wait(members, "all are voters", are_voters).await;
 }
 
 /// A CA of members.
@@ -74,7 +86,7 @@ fn folders(count: usize) -> Vec<tempfile::TempDir> {
 /// They elect one, share what is written through any of them, and a stopped leader is followed at once.
 async fn works(mut members: Vec<RaftNodeManager>) {
     let count = members.len();
-    wait(&members, "all are voters", |member| member.status().voters.len() == count).await;
+    wait_for_voters(&members, count).await;
     wait(&members, "all know the leader", |member| member.leadership().leader().is_some()).await;
     let leads = |member: &RaftNodeManager| member.leadership().term().is_some();
     let mut watch = members[0].replicated().watch("a");
@@ -178,6 +190,47 @@ async fn another_workload_of_the_same_ca_cannot_join() {
     works_with_two(first, second).await;
 }
 
+/// What is logged, in memory.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Whoever is refused costs a line of the log for each reason, not one for each attempt.
+#[tokio::test]
+async fn the_log_says_once_who_is_refused() {
+    let (log, peers, folders, ours) = (Log::default(), addresses(2), folders(2), Authority::new());
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    ours.issue(folders[0].path(), &ours.pem, &["127.0.0.1"]);
+    ours.issue(folders[1].path(), &ours.pem, &["mail.shop.svc"]);
+    let first = RaftNodeManager::new(config(&peers, 0).tls_dir(folders[0].path())).await.unwrap();
+    // Its own log must not be mistaken for that of the first one.
+    let stranger = || RaftConfig::new("strangers").node_id(1).peers(peers.clone());
+    for stranger in [stranger(), stranger().tls_dir(folders[1].path())] {
+        let stranger = RaftNodeManager::new(stranger).await.unwrap();
+        // It asks more often than once a second.
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        stranger.shutdown().await;
+    }
+    first.shutdown().await;
+    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let of_first: Vec<&str> = text.lines().filter(|line| line.contains("cluster=test ")).collect();
+    for why in ["no handshake of TLS", "it is for none of the names that are expected here"] {
+        let said = of_first.iter().filter(|line| line.contains("was refused") && line.contains(why)).count();
+        assert_eq!(said, 1, "{why}: {text}");
+    }
+}
+
 /// The CA changes in three steps while the members run, and the leader leads on: first all believe both, then all show certificates of
 /// the new one, then nobody believes the old one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -195,7 +248,7 @@ async fn the_ca_changes_while_members_run() {
     for ordinal in 0..3 {
         members.push(RaftNodeManager::new(with(ordinal, folders[ordinal as usize].path())).await.unwrap());
     }
-    wait(&members, "all are voters", |member| member.status().voters.len() == 3).await;
+    wait_for_voters(&members, 3).await;
     wait(&members, "all know the leader", |member| member.leadership().leader().is_some()).await;
     let at = members.iter().position(|member| member.leadership().term().is_some()).unwrap();
     let term = members[at].leadership().term();
@@ -272,7 +325,7 @@ async fn a_large_list_is_the_same_through_every_member() {
         let patient = config(&peers, ordinal).election_timeout(Duration::from_secs(4));
         members.push(RaftNodeManager::new(patient).await.unwrap());
     }
-    wait(&members, "all are voters", |member| member.status().voters.len() == 3).await;
+    wait_for_voters(&members, 3).await;
     for key in 0..24 {
         members[0].replicated().put(&format!("a/{key:02}"), vec![key; 400_000]).await.unwrap();
     }
@@ -369,7 +422,7 @@ async fn a_leader_that_is_dropped_is_followed_by_another() {
     for ordinal in 0..3 {
         members.push(RaftNodeManager::new(config(&peers, ordinal)).await.unwrap());
     }
-    wait(&members, "all are voters", |member| member.status().voters.len() == 3).await;
+    wait_for_voters(&members, 3).await;
     let leads = |member: &RaftNodeManager| member.leadership().term().is_some();
     let leader = timeout(PATIENCE, async {
         loop {
@@ -387,7 +440,8 @@ async fn a_leader_that_is_dropped_is_followed_by_another() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    assert!(timeout(Duration::from_secs(20), other).await.is_ok(), "nobody else leads");
+    let states = || members.iter().map(RaftNodeManager::status).collect::<Vec<_>>();
+    assert!(timeout(PATIENCE, other).await.is_ok(), "nobody else leads: {:#?}", states());
     drop(replicated);
     for member in members {
         member.shutdown().await;

@@ -1,5 +1,5 @@
 //! Answers other members on a listener of `serve`, which has the limits and the certificates. In: requests. Out: what the member
-//! answers. With certificates, only those are heard whom the CA vouches for, by a name of this cluster.
+//! answers. With certificates, only those are heard whom the CA vouches for, by a name of this cluster; the log says who is not.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -19,6 +19,7 @@ use tonic::{Code, Status};
 use tower_service::Service;
 
 use super::codec::BytesCodec;
+use super::refusals::Refusals;
 use super::{MAX_MESSAGE, PATH};
 
 /// Members of one cluster, each with some connections, and those who try.
@@ -63,8 +64,13 @@ impl GrpcServer {
         self.listener.local_addr()
     }
 
-    pub(crate) fn serve(self, answer: Answering) -> Server {
-        self.listener.serve(Raft { answer, needs_certificate: self.needs_certificate })
+    /// Answers, and says in the log of this cluster who is refused: that is the task, which never ends.
+    pub(crate) fn serve(self, cluster: &str, answer: Answering) -> (Server, impl Future<Output = ()> + use<>) {
+        let refusals = Refusals::new(cluster);
+        let raft = Raft { answer, needs_certificate: self.needs_certificate, refusals: refusals.clone() };
+        let server = self.listener.with_client_addresses().serve(raft);
+        let watching = refusals.watch(server.counters());
+        (server, watching)
     }
 }
 
@@ -75,6 +81,7 @@ pub(crate) const ENDS_WITHIN: Duration = Duration::from_millis(300);
 struct Raft {
     answer: Answering,
     needs_certificate: bool,
+    refusals: Refusals,
 }
 
 impl Service<Request<RequestBody>> for Raft {
@@ -94,6 +101,7 @@ impl Service<Request<RequestBody>> for Raft {
             None => Some("members show a certificate of the CA of their cluster".to_owned()),
         };
         if let Some(why) = why {
+            self.refusals.note(&why, request.extensions().get().copied());
             let refused = Status::new(Code::Unauthenticated, why);
             return Box::pin(std::future::ready(Ok(refused.into_http())));
         }
