@@ -118,11 +118,14 @@ where
     if body.size_hint().lower() > MAX_REQUEST_BYTES as u64 {
         return Err(too_large());
     }
+    let most = body.size_hint().exact().map_or(MAX_REQUEST_BYTES, |bytes| bytes as usize);
     let mut body = std::pin::pin!(body);
     // Most bodies come in one piece, which is not copied.
     let (mut first, mut rest) = (Bytes::new(), BytesMut::new());
     // The error of a foreign body need not be `Send`, so it is turned into one that is before anything else is awaited.
-    while let Some(frame) = body.frame().await.map(|frame| frame.map_err(Into::into)) {
+    loop {
+        let next = async { body.frame().await.map(|frame| frame.map_err(Into::into)) };
+        let Some(frame) = room.arrival(next).await? else { break };
         let frame = frame.map_err(|error: Box<dyn std::error::Error + Send + Sync>| {
             Status::bad_request(format!("the request body did not arrive whole: {error}"))
         })?;
@@ -130,7 +133,7 @@ where
         if first.len() + rest.len() + piece.len() > MAX_REQUEST_BYTES {
             return Err(too_large());
         }
-        room.grow(piece.len()).await?;
+        room.grow(piece.len(), most).await?;
         match first.is_empty() {
             true => first = piece,
             false => rest.extend_from_slice(&piece),

@@ -77,11 +77,11 @@ impl DataDir {
         use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
         let (metadata, user) = (fs::metadata(&self.0)?, rustix::process::geteuid().as_raw());
-        if let Some(why) = foreign(metadata.uid(), user) {
+        let mode = metadata.mode() & 0o7777;
+        if let Some(why) = foreign(metadata.uid(), mode, user) {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
         }
-        let mode = metadata.mode() & 0o7777;
-        if mode & 0o022 != 0 {
+        if mode & 0o022 != 0 && metadata.uid() == user {
             fs::set_permissions(&self.0, fs::Permissions::from_mode(mode & !0o022))?;
         }
         Ok(())
@@ -99,16 +99,20 @@ impl DataDir {
     }
 }
 
-/// Why a directory of this user is not used by that one.
+/// Why a directory of this owner and mode is not used by a user. The administrator may do everything anyway, and makes directories for
+/// others: a volume of a Pod belongs to root, and the group of the Pod may write into it.
 #[cfg(unix)]
-fn foreign(owner: u32, user: u32) -> Option<String> {
-    let why = || {
-        format!(
-            "it belongs to the user {owner}, who could give themselves every right on this server, and this process runs as {user}; \
-             run it as that user, make the directory yours with chown, or choose another one with --data-dir DIR"
-        )
+fn foreign(owner: u32, mode: u32, user: u32) -> Option<String> {
+    let whose = match owner {
+        _ if owner == user => return None,
+        0 if mode & 0o002 == 0 => return None,
+        0 => "every user of this machine may write into it, and so".to_owned(),
+        _ => format!("it belongs to the user {owner}, who"),
     };
-    (owner != user).then(why)
+    Some(format!(
+        "{whose} could give themselves every right on this server, and this process runs as {user}; run it as the owner of the directory, \
+         make the directory yours with chown, or choose another one with --data-dir DIR"
+    ))
 }
 
 /// Why the data directory could not be locked.
@@ -177,7 +181,11 @@ mod tests {
         fs::set_permissions(&shared, fs::Permissions::from_mode(0o777)).expect("a mode");
         drop(DataDir::new(&shared).lock().expect("it is ours"));
         assert_eq!(mode(&shared), 0o755);
-        assert_eq!(foreign(7, 7), None);
-        assert!(foreign(65534, 0).is_some_and(|why| why.starts_with("it belongs to the user 65534")));
+        assert_eq!(foreign(7, 0o777, 7), None);
+        assert_eq!(foreign(0, 0o2775, 7), None, "a volume of a Pod");
+        assert!(
+            foreign(0, 0o777, 7).is_some_and(|why| why.starts_with("every user of this machine may write into it"))
+        );
+        assert!(foreign(65534, 0o700, 0).is_some_and(|why| why.starts_with("it belongs to the user 65534")));
     }
 }

@@ -109,14 +109,14 @@ async fn print(client: &konverge::kube::Client, path: &str, prefix: &str) -> Res
         for piece in data.split_inclusive(|byte| *byte == b'\n') {
             line.extend_from_slice(piece);
             if piece.ends_with(b"\n") || line.len() > LONGEST_LINE {
-                if print_line(prefix, &line).is_err() {
+                if !print_line(prefix, &line)? {
                     return Ok(Printed::NobodyReads);
                 }
                 line.clear();
             }
         }
     }
-    if !line.is_empty() && print_line(prefix, &line).is_err() {
+    if !line.is_empty() && !print_line(prefix, &line)? {
         return Ok(Printed::NobodyReads);
     }
     match is_log {
@@ -128,7 +128,13 @@ async fn print(client: &konverge::kube::Client, path: &str, prefix: &str) -> Res
     }
 }
 
-fn print_line(prefix: &str, line: &[u8]) -> std::io::Result<()> {
+/// Prints a line. False if nobody reads it.
+fn print_line(prefix: &str, line: &[u8]) -> Result<bool, String> {
     let mut stdout = std::io::stdout().lock();
-    writeln!(stdout, "{prefix}{}", String::from_utf8_lossy(line).trim_end_matches(['\n', '\r']))
+    let printed = writeln!(stdout, "{prefix}{}", String::from_utf8_lossy(line).trim_end_matches(['\n', '\r']));
+    match printed {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(format!("the log cannot be printed: {error}")),
+    }
 }

@@ -20,6 +20,13 @@ pub(crate) struct Kind {
     pub in_bulk: bool,
 }
 
+impl Kind {
+    /// The name of the CustomResourceDefinition that it has if it is not built in.
+    pub(crate) fn definition(&self) -> String {
+        format!("{}.{}", self.api.plural, self.api.group)
+    }
+}
+
 /// The kinds of a server. Clones are the same.
 #[derive(Clone)]
 pub(crate) struct Kinds(Arc<Inner>);

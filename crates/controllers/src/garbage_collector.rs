@@ -28,7 +28,7 @@ use serde_json::{Value, json};
 
 use crate::context::ControllerContext;
 use crate::control_plane::{Manager, Task};
-use crate::discovery::{self, Kinds};
+use crate::discovery::{self, Kind, Kinds};
 use crate::meta::Meta;
 use crate::requests::DeleteOptions;
 
@@ -96,8 +96,22 @@ impl Collector {
     async fn sync_kinds(&self) -> Result<()> {
         self.kinds.forget();
         let kinds = self.kinds.get(&self.ctx.caches).await?;
+        let definitions = self.ctx.caches.open(discovery::definitions());
+        // A definition goes after all of its objects, and its watch may end here before it has told of their deletions. A kind that is only
+        // not served any more still has its objects.
+        for (kind, objects) in self.graph.vanished(&kinds) {
+            let name = ObjectKey::new(None, &kind.definition());
+            if self.ctx.writer.get(&discovery::definitions().resource, &name).await?.is_some() {
+                continue;
+            }
+            for reference in objects.iter().map(|object| ObjectReference::of(&kind.api, object)) {
+                self.absent.insert(&reference);
+                self.controller.wake(&reference.key(), cause(&kind.api.kind, reference.object));
+            }
+        }
+        let is_defined = |kind: &Kind| definitions.get(&ObjectKey::new(None, &kind.definition())).is_some();
         let (controller, absent) = (Arc::downgrade(&self.controller), self.absent.clone());
-        self.graph.update(&self.ctx.caches, &kinds, move |api, change| {
+        self.graph.update(&self.ctx.caches, &kinds, is_defined, move |api, change| {
             let Some(controller) = controller.upgrade() else { return };
             if change.is_delete() {
                 absent.insert(&ObjectReference::of(api, change.object()));

@@ -243,7 +243,9 @@ async fn the_ca_changes_while_members_run() {
         folders.iter().for_each(|folder| authority.issue(folder.path(), believed, &["127.0.0.1"]));
     };
     issue(&old, &old.pem);
-    let with = |ordinal: u64, folder: &Path| config(&peers, ordinal).tls_dir(folder);
+    // The lead is lost when nobody is heard, and not because the machine is busy.
+    let election = Duration::from_secs(3);
+    let with = |ordinal: u64, folder: &Path| config(&peers, ordinal).tls_dir(folder).election_timeout(election);
     let mut members = Vec::new();
     for ordinal in 0..3 {
         members.push(RaftNodeManager::new(with(ordinal, folders[ordinal as usize].path())).await.unwrap());
@@ -256,7 +258,7 @@ async fn the_ca_changes_while_members_run() {
     for (authority, believed) in [(&old, both.as_str()), (&new, both.as_str()), (&new, new.pem.as_str())] {
         issue(authority, believed);
         // The files are looked at every two seconds, and connections made anew at the next heartbeat.
-        let end = tokio::time::Instant::now() + Duration::from_secs(5);
+        let end = tokio::time::Instant::now() + Duration::from_secs(3) + election;
         while tokio::time::Instant::now() < end {
             members[1].replicated().put("a", "1").await.unwrap();
             assert_eq!(members[0].leadership().term(), term, "the leader lost the lead");
@@ -278,7 +280,7 @@ async fn the_ca_changes_while_members_run() {
     let gone = members.pop().unwrap();
     gone.shutdown().await;
     let stranger = RaftNodeManager::new(with(ordinal, stale.path())).await.unwrap();
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    tokio::time::sleep(2 * election).await;
     let stranger_is = stranger.status().member;
     assert!(!members[0].status().voters.contains(&stranger_is) && !members[0].status().learners.contains(&stranger_is));
     stranger.shutdown().await;

@@ -29,8 +29,8 @@ pub(super) struct Patience {
 /// How many of the last writes of an operator are told that does not come to rest.
 const LAST_WRITES: usize = 5;
 
-/// How long the Lease is held that a standby waits for: longer than any measurement.
-const STANDBY_SECONDS: u32 = 24 * 3600;
+/// How long the Lease is held that a standby waits for: longer than any measurement, and no elector believes more than an hour.
+const STANDBY_SECONDS: u32 = 3600;
 
 /// What the scorecard writes to touch an object.
 const TOUCHED: &str = "konverge.dev/scorecard-touched";

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use konverge_core::{Concerned, ObjectKey, OwnerReference, Ownership};
+use konverge_core::{Concerned, LabelSelector, ObjectKey, OwnerReference, Ownership};
 use konverge_runtime::{Cache, Caches, Change, Mode, Object, Result, Subscription, Target};
 use kube::core::ApiResource;
 use parking_lot::RwLock;
@@ -21,6 +21,8 @@ pub(super) struct Graph(RwLock<HashMap<(String, String), Entry>>);
 
 struct Entry {
     kind: Arc<Kind>,
+    /// Whether a CustomResourceDefinition of it was seen.
+    is_defined: bool,
     cache: Cache,
     _subscription: Subscription,
 }
@@ -51,11 +53,20 @@ impl GraphNode {
 }
 
 impl Graph {
-    /// Watches these kinds and no others. `on_change` is called with every change and its kind.
+    /// The kinds of definitions that are watched and not among these, each with its objects.
+    pub(super) fn vanished(&self, kinds: &[Kind]) -> Vec<(Arc<Kind>, Vec<Arc<Object>>)> {
+        let entries = self.0.read();
+        let vanished = entries.values().filter(|entry| entry.is_defined && !kinds.contains(&entry.kind));
+        vanished.map(|entry| (entry.kind.clone(), entry.cache.list(None, &LabelSelector::default()))).collect()
+    }
+
+    /// Watches these kinds and no others. `is_defined` tells those that have a definition; `on_change` is called with every change and its
+    /// kind.
     pub(super) fn update(
         &self,
         caches: &Caches,
         kinds: &[Kind],
+        is_defined: impl Fn(&Kind) -> bool,
         on_change: impl Fn(&ApiResource, &Change) + Clone + Send + 'static,
     ) {
         let id = |api: &ApiResource| (api.group.clone(), api.kind.clone());
@@ -64,13 +75,16 @@ impl Graph {
         let wanted = || kinds.iter().filter(|kind| !(kind.api.group.is_empty() && kind.api.kind == "Event"));
         entries.retain(|_, entry| wanted().any(|kind| *kind == *entry.kind));
         for kind in wanted() {
-            if entries.contains_key(&id(&kind.api)) {
+            if let Some(entry) = entries.get_mut(&id(&kind.api)) {
+                entry.is_defined |= is_defined(kind);
                 continue;
             }
             let cache = caches.open(target(caches, &kind.api));
             let (on_change, api) = (on_change.clone(), kind.api.clone());
             let subscription = cache.subscribe(move |change| on_change(&api, &change));
-            entries.insert(id(&kind.api), Entry { kind: Arc::new(kind.clone()), cache, _subscription: subscription });
+            let (kind, is_defined) = (Arc::new(kind.clone()), is_defined(kind));
+            let id = id(&kind.api);
+            entries.insert(id, Entry { kind, is_defined, cache, _subscription: subscription });
         }
     }
 

@@ -124,6 +124,10 @@ async fn kinds_that_come_later_are_collected_too() {
     // Objects that go with their kind take along what they own, although nobody can be asked for them any more.
     let widget = stage.create(WIDGETS, json!({"metadata": {"name": "w"}})).await;
     stage.create(CONFIG_MAPS, config("child", &[&widget])).await;
+    // What comes after the widget is collected, so the widget was seen.
+    let never = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "never", "uid": "never"}});
+    stage.create(WIDGETS, config("foundling", &[&never])).await;
+    stage.until_all(WIDGETS, |all| (!all.iter().any(|one| one["metadata"]["name"] == "foundling")).then_some(())).await;
     stage.all(DEFINITIONS).delete("widgets.example.com", &DeleteParams::background()).await.unwrap();
     stage.until_none(CONFIG_MAPS).await;
     stage.stop().await;

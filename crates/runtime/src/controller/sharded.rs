@@ -88,8 +88,10 @@ impl Controller {
             }
         };
         tokio::select! {
-            () = read => Some((shard, term.number)),
+            // What is read in a term that is over counts no more, also if both are so at the same time.
+            biased;
             () = over => None,
+            () = read => Some((shard, term.number)),
         }
     }
 
