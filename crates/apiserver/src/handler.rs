@@ -161,9 +161,10 @@ impl Handler {
         let filter = self.filter()?;
         let namespace = self.namespace();
         let store = &*self.server.store;
-        let listed = read::list(store, &self.resource, namespace, &filter, &options, &self.request.query).await?;
-        let bytes = listed.entries.iter().map(|entry| entry.value.len()).sum();
+        let mut listed = read::list(store, &self.resource, namespace, &filter, &options, &self.request.query).await?;
         let representation = self.representation(&accepted)?;
+        representation.sort(&self.resource, &mut listed.entries);
+        let bytes = listed.entries.iter().map(|entry| entry.value.len()).sum();
         let audit = self.request.context.audit.as_ref().filter(|audit| audit.wants_response());
         if accepted.encoding == Encoding::Protobuf {
             if let Some(audit) = audit {

@@ -88,7 +88,7 @@ impl WriteRequest<'_> {
     }
 
     /// The object as server-side apply merges a configuration into it.
-    fn merged(&self, live: Option<&Value>, config: &Value, force: bool) -> Result<Value, Status> {
+    pub(crate) fn merged(&self, live: Option<&Value>, config: &Value, force: bool) -> Result<Value, Status> {
         let now = rfc3339(self.server.env.now());
         let mut merged = self
             .field_manager(&now, &self.resource.not_written_through(self.subresource))

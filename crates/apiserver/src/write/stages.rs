@@ -105,6 +105,11 @@ impl WriteRequest<'_> {
     }
 
     pub(super) fn field_manager<'w>(&'w self, now: &'w str, reset: &'w FieldSet) -> FieldManager<'w> {
+    /// Records the manager of all fields of an object that the server itself makes.
+    pub(crate) fn own_fields(&self, new: &mut Value) {
+        self.track_managers(&FieldOwnership::Changed, None, new);
+    }
+
         FieldManager {
             arena: &self.resource.schema.arena,
             ty: self.resource.schema.root,
