@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use konverge_core::{LabelSelector, Status};
 use konverge_store::Range;
 
-use super::{SentKind, admit, receive};
+use super::{SentKind, admit, read, receive};
 use crate::conditions;
 use crate::context::RequestContext;
 use crate::decode::Decoded;
@@ -47,10 +47,9 @@ pub(crate) async fn evict(
     query: &Query,
     warnings: &mut Vec<String>,
 ) -> Result<(), Status> {
-    let object = sent.value.clone();
-    receive::<Eviction>(write, name, sent)?;
+    let object = receive::<Eviction>(write, name, sent, warnings)?;
     let value = admit(write, name, object, warnings).await?;
-    let eviction = receive::<Eviction>(write, name, Decoded { value, duplicates: Vec::new() })?.rest;
+    let eviction = read::<Eviction>(write, name, value)?.rest;
     let (options, context) = &DeleteOptions::read(eviction.delete_options, query, write.context)?;
     let mut attempts = 0;
     let pod = loop {

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use konverge_core::{GroupVersion, Status};
-use konverge_schema::{check_restorable, check_types, prune};
+use konverge_schema::{NullRules, check_restorable, check_types, kubernetes, prune};
 
 use super::WriteRequest;
 use crate::crd::check_embedded_types;
@@ -198,6 +198,19 @@ impl WriteRequest<'_> {
     pub(super) fn prune(&self, object: &mut Value) -> Vec<String> {
         let schema = &self.resource.schema;
         prune(&schema.arena, schema.root, object, self.resource.null_rules())
+    }
+
+    /// Reads an object of a built-in type that is acted on instead of being stored: refuses values of the wrong types, removes fields
+    /// that the type does not know, and reports them and those that were given more than once. Errors are those of decoding.
+    pub(crate) fn receive_typed(&self, ty: &str, sent: Decoded, warnings: &mut Vec<String>) -> Result<Value, String> {
+        let Decoded { mut value, duplicates } = sent;
+        let types = kubernetes();
+        let root = types.named(ty).expect("the table has the types of what subresources take");
+        check_types(types, root, &value).map_err(|why| why.to_string())?;
+        let unknown = prune(types, root, &mut value, NullRules::BuiltIn).into_iter();
+        let unknown = unknown.map(|path| format!("unknown field \"{path}\""));
+        self.report(duplicate_fields(&duplicates).chain(unknown), warnings)?;
+        Ok(value)
     }
 
     /// Refuses, warns about or ignores what strict decoding found, by the request's `fieldValidation`.
