@@ -157,7 +157,7 @@ impl Handler {
     async fn list(&self) -> Result<Response<Body>, Status> {
         let accepted = self.accepted(ResponseKind::Object)?;
         accepted.check_list(true)?;
-        let options = ListOptions::parse(&self.request.query)?;
+        let options = ListOptions::parse(&self.request.query, &self.resource)?;
         let filter = self.filter()?;
         let namespace = self.namespace();
         let store = &*self.server.store;
@@ -190,7 +190,7 @@ impl Handler {
 
     fn watch(&self) -> Result<Response<Body>, Status> {
         let mut accepted = self.accepted(ResponseKind::Watch)?;
-        let mut options = WatchOptions::parse(&self.request.query, &self.resource)?;
+        let mut options = WatchOptions::parse(&self.request.query)?;
         let as_websocket = websocket::is_requested(&self.request.parts.headers);
         if as_websocket {
             options = options.event_by_event();
@@ -421,7 +421,7 @@ impl Handler {
         let accepted = self.accepted(ResponseKind::Object)?;
         let (options, context) = self.delete_options()?;
         let filter = self.filter()?;
-        let range = ListOptions::parse(&self.request.query)?;
+        let range = ListOptions::parse(&self.request.query, &self.resource)?;
         let namespace = self.namespace();
         let store = &*self.server.store;
         let listed = read::list(store, &self.resource, namespace, &filter, &range, &self.request.query).await?;
