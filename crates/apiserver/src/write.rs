@@ -275,7 +275,7 @@ impl WriteRequest<'_> {
             let name = meta::text(&fresh, "name").to_owned();
             rbac::check(self, if generated { "" } else { &name }, None, &fresh).await?;
             drop_duplicate_owners(&mut fresh, " after mutating admission happens", warnings);
-            let reservation = assign::assign(self, None, &mut fresh).await?;
+            let reservation = assign::assign(self, None, &mut fresh, warnings).await?;
             let mut errors = meta::check_create(&fresh, resource);
             errors.extend(self.check(None, &fresh, warnings).map_err(over_budget)?);
             if errors.is_empty() {
@@ -376,7 +376,7 @@ impl WriteRequest<'_> {
             }
             rbac::check(self, name, Some(&old), &new).await?;
             drop_duplicate_owners(&mut new, " after mutating admission happens", warnings);
-            let reservation = assign::assign(self, Some(&old), &mut new).await?;
+            let reservation = assign::assign(self, Some(&old), &mut new, warnings).await?;
             // Neither a status nor a binding changes the desired state, which the generation counts.
             if !matches!(self.subresource, Subresource::Status | Subresource::Binding | Subresource::Approval) {
                 meta::count_generation(&old, &mut new, resource);
