@@ -13,6 +13,7 @@ use konverge_schema::Budget;
 use konverge_store::{CommitError, Condition};
 
 use crate::admission::{Admission, Attributes, Operation, RequestOptions};
+use crate::behaviour::Dependents;
 use crate::commit::{Committer, MAX_CONFLICTS, unavailable};
 use crate::context::RequestContext;
 use crate::conversion::default_budget;
@@ -247,7 +248,7 @@ impl Deletion<'_> {
                 false => self.admit(namespace, &old, budget).await?,
             };
             let mut new = old.clone();
-            let finalizers = finalizers_for(&old, options.propagation);
+            let finalizers = finalizers_for(resource, &old, options.propagation);
             meta::set_finalizers(&mut new, &finalizers);
             if meta::is_terminating(&old) {
                 meta::shorten_grace(&mut new, server.env.now(), options.grace);
@@ -258,7 +259,11 @@ impl Deletion<'_> {
             crd::terminate(server, resource, &mut new);
             let finished = can_be_removed(resource, &new);
             if context.dry_run {
-                return Ok(if finished { WriteOutcome::Deleted(old) } else { WriteOutcome::DryRun(new) });
+                let marked = resource.behaviour.graceful;
+                return Ok(match finished {
+                    true => WriteOutcome::Deleted(if marked { new } else { old }),
+                    false => WriteOutcome::DryRun(new),
+                });
             }
             if !finished && new == old {
                 return Ok(WriteOutcome::Stored(entry));
@@ -355,9 +360,16 @@ async fn encode(resource: &Resource, object: Value) -> Result<Bytes, Status> {
     Ok(record::encode(if defaulted.is_ok() { &whole } else { &bare }))
 }
 
-/// The finalizers of an object that is deleted with this propagation policy.
-fn finalizers_for(object: &Value, propagation: Option<Propagation>) -> Vec<&str> {
+/// The finalizers of an object that is deleted with this propagation policy. Without one, finalizers that the object has already
+/// decide what becomes of its dependents, and then the kind.
+fn finalizers_for<'o>(resource: &Resource, object: &'o Value, propagation: Option<Propagation>) -> Vec<&'o str> {
     let mut finalizers = meta::finalizers(object);
+    let decided = finalizers.iter().any(|name| matches!(*name, FOREGROUND | ORPHAN));
+    let propagation = match (resource.behaviour.dependents, propagation) {
+        (Dependents::Ignored, _) => None,
+        (Dependents::Orphan, None) if !decided => Some(Propagation::Orphan),
+        (_, propagation) => propagation,
+    };
     if let Some(propagation) = propagation {
         finalizers.retain(|name| !matches!(*name, FOREGROUND | ORPHAN));
         match propagation {
