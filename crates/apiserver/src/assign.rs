@@ -70,6 +70,13 @@ pub(crate) async fn assign<'s>(
     Ok(None)
 }
 
+/// Gives a new object fields that its creator manages, although the server decides their values.
+pub(crate) fn prepare(resource: &Resource, old: Option<&Value>, new: &mut Value) {
+    if let (Some(Assigns::DaemonSet), None) = (resource.behaviour.assigns, old) {
+        daemonset::assign(None, new);
+    }
+}
+
 /// Gives an object what it gets without looking at others: a job its selector, a service what it had.
 pub(crate) fn assign_alone(resource: &Resource, old: Option<&Value>, new: &mut Value) {
     match (resource.behaviour.assigns, old) {

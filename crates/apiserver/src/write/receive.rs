@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use konverge_core::{GroupVersion, Status};
+use konverge_core::{FieldError, FieldPath, GroupVersion, Status};
 use konverge_schema::{NullRules, check_restorable, check_types, kubernetes, prune};
 
 use super::WriteRequest;
@@ -248,6 +248,18 @@ impl WriteRequest<'_> {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Refuses to change an object without the version that the change is for, if its kind asks for it.
+    pub(super) fn check_versioned(&self, name: &str, new: &Value) -> Result<(), Status> {
+        let unconditional = !self.resource.behaviour.update_needs_version || self.server.lenient_updates;
+        if unconditional || !meta::text(new, "resourceVersion").is_empty() {
+            return Ok(());
+        }
+        let path = FieldPath::new("metadata").child("resourceVersion");
+        let error = FieldError::invalid(path, 0.into(), "must be specified for an update");
+        // kube-apiserver names the resource in this error, and the kind in others.
+        Err(Status::invalid(&self.resource.group, &self.resource.plural, name, &[error]))
     }
 
     /// Refuses a write whose resourceVersion is not the current one.
