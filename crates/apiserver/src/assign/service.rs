@@ -65,10 +65,14 @@ pub(super) fn carry_over(old: &Value, new: &mut Value) {
         }
     }
     if needs_address(before) && needs_address(after) {
-        for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
+        for field in ["clusterIP", "clusterIPs", "ipFamilies"] {
             if non_empty(&after[field]).is_none() {
                 copy(before, after, field);
             }
+        }
+        // An empty text is not taken for no policy: validation refuses it.
+        if after["ipFamilyPolicy"].is_null() {
+            copy(before, after, "ipFamilyPolicy");
         }
         // A change of `clusterIP` changes the list as well.
         if !same(after, "clusterIP") && same(after, "clusterIPs") {
@@ -182,7 +186,6 @@ fn check_addresses(before: Option<&Value>, spec: &Value) -> Result<(), Refused> 
 fn choose_families(spec: &mut Value) -> Result<(), Refused> {
     let apart = non_empty(&spec["clusterIP"]) == Some(&json!("None"))
         && spec["selector"].as_object().is_none_or(|s| s.is_empty());
-    // An empty text is not taken for no policy: validation refuses it.
     if spec["ipFamilyPolicy"].is_null() {
         spec["ipFamilyPolicy"] = if apart { "RequireDualStack" } else { "SingleStack" }.into();
     }

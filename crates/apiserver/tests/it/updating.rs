@@ -54,6 +54,21 @@ async fn an_empty_list_of_managed_fields_forgets_all_managers() {
 }
 
 #[tokio::test]
+async fn an_empty_policy_for_families_is_none() {
+    let cluster = Cluster::new().await;
+    let services = "/api/v1/namespaces/default/services";
+    let service = |name: &str, policy: Value| json!({"metadata": {"name": name}, "spec": {"ports": [{"port": 80}], "ipFamilyPolicy": policy}});
+    let refused = cluster.post(services, &service("a", "".into())).await.fails(422, "Invalid");
+    assert!(refused.contains("spec.ipFamilyPolicy: Unsupported value: \"\""), "{refused}");
+    cluster.post(services, &service("a", Value::Null)).await.expect(201);
+    let (empty, none) = (json!({"spec": {"ipFamilyPolicy": ""}}), json!({"spec": {"ipFamilyPolicy": null}}));
+    let one = format!("{services}/a");
+    let refused = cluster.patch(&one, MERGE, &empty).await.fails(422, "Invalid");
+    assert!(refused.contains("spec.ipFamilyPolicy: Unsupported value: \"\""), "{refused}");
+    assert_eq!(cluster.patch(&one, MERGE, &none).await.expect(200)["spec"]["ipFamilyPolicy"], "SingleStack");
+}
+
+#[tokio::test]
 async fn finalizers_of_an_update_do_not_contradict_each_other() {
     let cluster = Cluster::with_widgets().await;
     for (path, object) in [(CONFIG_MAPS, config_map("a")), (WIDGETS, widget("a"))] {
