@@ -307,7 +307,10 @@ impl Handler {
             Ok(sent) => sent,
             Err(status) => return refused(status, &warnings, budget),
         };
-        let answered = review::answer(&write, sent).await?;
+        let answered = match review::answer(&write, sent).await {
+            Ok(answered) => answered,
+            Err(status) => return refused(status, &warnings, budget),
+        };
         let bytes = self.representation(&accepted)?.object(&answered);
         self.respond(201, &accepted, bytes, &warnings).await
     }

@@ -470,6 +470,15 @@ async fn selectors_of_reviews_are_checked() {
 }
 
 #[tokio::test]
+async fn a_review_that_is_refused_has_its_warnings() {
+    let cluster = Cluster::new().await;
+    let review = json!({"spec": {"resourceAttributes": {"verb": "get", "resource": "pods", "unknown": "x"}}});
+    let answer = cluster.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", &review).await;
+    answer.fails(422, "Invalid");
+    assert_eq!(answer.warnings(), ["\"unknown field \\\"spec.resourceAttributes.unknown\\\"\""]);
+}
+
+#[tokio::test]
 async fn reviews_say_what_of_a_selector_is_ignored() {
     let cluster = cluster().await;
     let of = |operator: &str, values: &[&str]| json!({"key": "a", "operator": operator, "values": values});
