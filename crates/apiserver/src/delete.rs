@@ -64,13 +64,8 @@ struct Preconditions {
 }
 
 impl DeleteOptions {
-    /// Reads them from a body, or from the query where the body says nothing. A body can also make the request a dry run,
-    /// so the context to go on with comes back with the options.
-    pub(crate) fn read(
-        value: Value,
-        query: &Query,
-        context: &RequestContext,
-    ) -> Result<(Self, RequestContext), Status> {
+    /// Reads them from an object, which can also make the request a dry run, so the context to go on with comes back with the options.
+    pub(crate) fn read(value: Value, context: &RequestContext) -> Result<(Self, RequestContext), Status> {
         // An option that cannot be read may be the one that was to protect the object.
         let sent: SentOptions = match value {
             Value::Null => SentOptions::default(),
@@ -82,10 +77,26 @@ impl DeleteOptions {
             Value::Object(_) => SentOptions::deserialize(value).map_err(|why| not_options(&why))?,
             _ => return Err(not_options(&"it is no object")),
         };
+        Self::checked(sent, context)
+    }
+
+    /// Reads them from the query of a request without a body. A request with a body has its options there, and only there.
+    pub(crate) fn of_query(query: &Query, context: &RequestContext) -> Result<(Self, RequestContext), Status> {
         query.check_write("DeleteOptions", false)?;
+        let text = |name: &str| query.get(name).map(str::to_owned);
+        let sent = SentOptions {
+            grace_period_seconds: query.number("gracePeriodSeconds")?,
+            propagation_policy: text("propagationPolicy"),
+            orphan_dependents: query.switch("orphanDependents"),
+            preconditions: Some(Preconditions { uid: text("uid"), resource_version: text("resourceVersion") }),
+            dry_run: None,
+        };
+        Self::checked(sent, context)
+    }
+
+    fn checked(sent: SentOptions, context: &RequestContext) -> Result<(Self, RequestContext), Status> {
         let mut errors = Vec::new();
-        let orphan = sent.orphan_dependents.or_else(|| query.switch("orphanDependents"));
-        let propagation = sent.propagation_policy.or_else(|| query.get("propagationPolicy").map(str::to_owned));
+        let (orphan, propagation) = (sent.orphan_dependents, sent.propagation_policy);
         let path = || FieldPath::new("propagationPolicy");
         if let (Some(_), Some(policy)) = (orphan, &propagation) {
             let why = "orphanDependents and deletionPropagation cannot be both set";
@@ -107,10 +118,7 @@ impl DeleteOptions {
             errors.push(FieldError::not_supported(FieldPath::new("dryRun"), dry_run.clone().into(), ["All"]));
         }
         invalid_options("DeleteOptions", &errors)?;
-        let grace = match sent.grace_period_seconds {
-            Some(grace) => Some(grace),
-            None => query.number("gracePeriodSeconds")?,
-        };
+        let grace = sent.grace_period_seconds;
         let preconditions = sent.preconditions.unwrap_or_default();
         let options = Self {
             // A negative grace period means the shortest one.

@@ -235,7 +235,7 @@ impl Handler {
         let mut warnings = Vec::new();
         let done = match subresource {
             Subresource::Binding => pod::bind(&write, &write, self.name(), sent, &mut warnings).await,
-            _ => pod::evict(&write, self.name(), sent, &self.request.query, &mut warnings).await,
+            _ => pod::evict(&write, self.name(), sent, &mut warnings).await,
         };
         if let Err(status) = done {
             return refused(status, &warnings, budget);
@@ -470,11 +470,16 @@ impl Handler {
 
     /// The delete options, from the body or, without one, from the query.
     fn delete_options(&self) -> Result<(DeleteOptions, RequestContext), Status> {
-        let sent = if self.request.body.is_empty() { Value::Null } else { self.decode_delete_options()?.value };
+        let ObjectRequest { context, query, body, .. } = &*self.request;
+        if body.is_empty() {
+            return DeleteOptions::of_query(query, context);
+        }
+        let sent = self.decode_delete_options()?.value;
         if let (Some(audit), Value::Object(_)) = (&self.request.context.audit, &sent) {
             audit.sent_options(&delete::shown_options(&sent));
         }
-        DeleteOptions::read(sent, &self.request.query, &self.request.context)
+        // A body says everything, also whether the request is a dry run.
+        DeleteOptions::read(sent, &context.with_dry_run(false))
     }
 
     /// Delete options are of a built-in kind whatever they delete.

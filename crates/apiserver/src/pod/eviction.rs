@@ -16,7 +16,6 @@ use crate::decode::Decoded;
 use crate::delete::{DeleteOptions, Deletion};
 use crate::env::rfc3339;
 use crate::meta;
-use crate::request::Query;
 use crate::subresource::Subresource;
 use crate::write::{WriteOutcome, WriteRequest};
 
@@ -44,13 +43,12 @@ pub(crate) async fn evict(
     write: &WriteRequest<'_>,
     name: &str,
     sent: Decoded,
-    query: &Query,
     warnings: &mut Vec<String>,
 ) -> Result<(), Status> {
     let object = receive::<Eviction>(write, name, sent, warnings)?;
     let value = admit(write, name, object, warnings).await?;
     let eviction = read::<Eviction>(write, name, value)?.rest;
-    let (options, context) = &DeleteOptions::read(eviction.delete_options, query, write.context)?;
+    let (options, context) = &DeleteOptions::read(eviction.delete_options, write.context)?;
     let mut attempts = 0;
     let pod = loop {
         let pod = current(write, name).await?;

@@ -114,6 +114,30 @@ async fn propagation_policies() {
 }
 
 #[tokio::test]
+async fn a_body_replaces_the_options_of_the_query() {
+    let cluster = Cluster::new().await;
+    let one = format!("{CONFIG_MAPS}/a");
+    let make = async || cluster.post(CONFIG_MAPS, &config_map("a")).await.expect(201);
+    make().await;
+    for query in ["uid=other", "resourceVersion=1", "uid=other&dryRun=All"] {
+        cluster.delete(&format!("{one}?{query}")).await.fails(409, "Conflict");
+        cluster.delete(&format!("{CONFIG_MAPS}?{query}")).await.fails(409, "Conflict");
+    }
+    cluster.delete(&format!("{one}?dryRun=All")).await.expect(200);
+    cluster.get(&one).await.expect(200);
+    for query in ["dryRun=All", "dryRun=Some", "uid=other", "propagationPolicy=Foreground", "gracePeriodSeconds=x"] {
+        let gone = cluster.delete_with(&format!("{one}?{query}"), &json!({})).await.expect(200);
+        assert_eq!(gone["status"], "Success", "{query}");
+        cluster.get(&one).await.fails(404, "NotFound");
+        make().await;
+    }
+    cluster.delete_with(&one, &json!({"dryRun": ["All"]})).await.expect(200);
+    let foreground = json!({"propagationPolicy": "Foreground"});
+    let kept = cluster.delete_with(&format!("{one}?orphanDependents=true"), &foreground).await.expect(200);
+    assert_eq!(kept["metadata"]["finalizers"], json!(["foregroundDeletion"]));
+}
+
+#[tokio::test]
 async fn jobs_leave_their_pods_and_events_have_no_dependents() {
     let cluster = Cluster::new().await;
     let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
