@@ -185,9 +185,7 @@ async fn next_frame(
         Err(_) => Err((StatusCode::REQUEST_TIMEOUT, "the body arrives too slowly".to_owned())),
         Ok(None) => Ok(None),
         Ok(Some(Ok(frame))) => Ok(Some(frame)),
-        Ok(Some(Err(error))) => {
-            Err((StatusCode::BAD_REQUEST, format!("the body cannot be read: {}", error.into())))
-        }
+        Ok(Some(Err(error))) => Err((StatusCode::BAD_REQUEST, format!("the body cannot be read: {}", error.into()))),
     }
 }
 

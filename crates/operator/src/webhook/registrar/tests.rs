@@ -39,9 +39,9 @@ impl Configurations {
         if *method == Method::PATCH {
             let sent: Value = serde_json::from_slice(body).expect("an object");
             *applies += 1;
-            let has_changed = stored.as_ref().is_none_or(|stored| {
-                stored["webhooks"] != sent["webhooks"] || stored["spec"] != sent["spec"]
-            });
+            let has_changed = stored
+                .as_ref()
+                .is_none_or(|stored| stored["webhooks"] != sent["webhooks"] || stored["spec"] != sent["spec"]);
             *version += u64::from(has_changed);
             stored.insert(sent)["metadata"]["resourceVersion"] = version.to_string().into();
         }
