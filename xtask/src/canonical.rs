@@ -175,6 +175,10 @@ fn values(types: &Arena, ty: TypeId, depth: usize, out: &mut Vec<(String, Value)
             .chain([Value::Null])
             .collect(),
         ),
+        Shape::Scalar(Scalar::MicroTime) => add(
+            "micro-time",
+            vec![json!("2024-01-02T03:04:05.123456+02:00"), json!("0001-01-01T00:00:00.000000Z"), Value::Null],
+        ),
         Shape::Scalar(Scalar::Quantity) => add(
             "quantity",
             [

@@ -3,6 +3,7 @@
 //! have no field manager. The table of behaviour says which kinds get what.
 
 mod allocated;
+mod app_armor;
 mod certificate_signing_request;
 mod claim;
 mod daemonset;
@@ -25,6 +26,7 @@ use crate::subresource::Subresource;
 use crate::write::WriteRequest;
 
 pub(crate) use allocated::{Allocated, Reservation};
+pub(crate) use app_armor::profile_of as app_armor_profile_of;
 pub(crate) use claim::complete as complete_claim;
 pub(crate) use ip_address::{IpAddressChanges, create_missing as create_missing_ip_addresses};
 pub(crate) use pod::qos_class;
@@ -36,9 +38,10 @@ pub(crate) async fn assign<'s>(
     write: &WriteRequest<'s>,
     old: Option<&Value>,
     new: &mut Value,
+    warnings: &mut Vec<String>,
 ) -> Result<Option<Reservation<'s>>, Status> {
     match (write.resource.behaviour.assigns, write.subresource) {
-        (Some(Assigns::Pod), _) => pod::assign(old, new, &rfc3339(write.server.env.now())),
+        (Some(Assigns::Pod), _) => pod::assign(old, new, &rfc3339(write.server.env.now()), warnings),
         (Some(Assigns::Job), Subresource::Main) => job::assign(old, new),
         (Some(Assigns::Claim), Subresource::Main) => claim::assign(old, new),
         (Some(Assigns::DaemonSet), Subresource::Main) => daemonset::assign(old, new),
@@ -65,6 +68,13 @@ pub(crate) async fn assign<'s>(
         _ => {}
     }
     Ok(None)
+}
+
+/// Gives a new object fields that its creator manages, although the server decides their values.
+pub(crate) fn prepare(resource: &Resource, old: Option<&Value>, new: &mut Value) {
+    if let (Some(Assigns::DaemonSet), None) = (resource.behaviour.assigns, old) {
+        daemonset::assign(None, new);
+    }
 }
 
 /// Gives an object what it gets without looking at others: a job its selector, a service what it had.

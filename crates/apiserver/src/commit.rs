@@ -25,20 +25,20 @@ use crate::server::Server;
 pub(crate) const MAX_CONFLICTS: usize = 100;
 
 /// Creates those of the objects that do not exist yet, at the start of the server. The objects have no namespace.
-pub(crate) async fn create_missing<const N: usize>(
+pub(crate) async fn create_missing(
     server: &Server,
     resource: &Resource,
-    objects: [Value; N],
+    objects: impl IntoIterator<Item = Value>,
 ) -> Result<(), CommitError> {
     // All commits begin before the first one is awaited, so that they share one fsync.
-    let commits = objects.map(|mut object| {
+    let commits = objects.into_iter().map(|mut object| {
         meta::initialize(&mut object, resource, &*server.env);
         let key: Arc<str> = resource.key(None, meta::text(&object, "name")).into();
         let conditions = vec![Condition::Absent(key.clone())];
         let writes = vec![StoreWrite::Put(key, record::encode(&object))];
         server.store.commit(Commit { conditions, writes })
     });
-    for commit in commits {
+    for commit in commits.collect::<Vec<_>>() {
         match commit.await {
             Ok(_) | Err(CommitError::Conflict { .. }) => {}
             Err(error) => return Err(error),

@@ -35,7 +35,12 @@ pub(crate) fn fill(resource: &Resource, object: &mut Value, budget: &Budget) -> 
         table.fill(&schema.arena, schema.root, object);
     }
     if has_empty {
+        // An empty list of managed fields asks to forget all managers, and is gone once that is done.
+        let forget = object["metadata"]["managedFields"].as_array().is_some_and(Vec::is_empty);
         canonical(object, EmptyLists::Dropped)?;
+        if forget {
+            object["metadata"]["managedFields"] = Value::Array(Vec::new());
+        }
     }
     Ok(())
 }

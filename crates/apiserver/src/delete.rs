@@ -13,6 +13,7 @@ use konverge_schema::Budget;
 use konverge_store::{CommitError, Condition};
 
 use crate::admission::{Admission, Attributes, Operation, RequestOptions};
+use crate::behaviour::Dependents;
 use crate::commit::{Committer, MAX_CONFLICTS, unavailable};
 use crate::context::RequestContext;
 use crate::conversion::default_budget;
@@ -63,13 +64,8 @@ struct Preconditions {
 }
 
 impl DeleteOptions {
-    /// Reads them from a body, or from the query where the body says nothing. A body can also make the request a dry run,
-    /// so the context to go on with comes back with the options.
-    pub(crate) fn read(
-        value: Value,
-        query: &Query,
-        context: &RequestContext,
-    ) -> Result<(Self, RequestContext), Status> {
+    /// Reads them from an object, which can also make the request a dry run, so the context to go on with comes back with the options.
+    pub(crate) fn read(value: Value, context: &RequestContext) -> Result<(Self, RequestContext), Status> {
         // An option that cannot be read may be the one that was to protect the object.
         let sent: SentOptions = match value {
             Value::Null => SentOptions::default(),
@@ -81,10 +77,26 @@ impl DeleteOptions {
             Value::Object(_) => SentOptions::deserialize(value).map_err(|why| not_options(&why))?,
             _ => return Err(not_options(&"it is no object")),
         };
+        Self::checked(sent, context)
+    }
+
+    /// Reads them from the query of a request without a body. A request with a body has its options there, and only there.
+    pub(crate) fn of_query(query: &Query, context: &RequestContext) -> Result<(Self, RequestContext), Status> {
         query.check_write("DeleteOptions", false)?;
+        let text = |name: &str| query.get(name).map(str::to_owned);
+        let sent = SentOptions {
+            grace_period_seconds: query.number("gracePeriodSeconds")?,
+            propagation_policy: text("propagationPolicy"),
+            orphan_dependents: query.switch("orphanDependents"),
+            preconditions: Some(Preconditions { uid: text("uid"), resource_version: text("resourceVersion") }),
+            dry_run: None,
+        };
+        Self::checked(sent, context)
+    }
+
+    fn checked(sent: SentOptions, context: &RequestContext) -> Result<(Self, RequestContext), Status> {
         let mut errors = Vec::new();
-        let orphan = sent.orphan_dependents.or_else(|| query.switch("orphanDependents"));
-        let propagation = sent.propagation_policy.or_else(|| query.get("propagationPolicy").map(str::to_owned));
+        let (orphan, propagation) = (sent.orphan_dependents, sent.propagation_policy);
         let path = || FieldPath::new("propagationPolicy");
         if let (Some(_), Some(policy)) = (orphan, &propagation) {
             let why = "orphanDependents and deletionPropagation cannot be both set";
@@ -106,10 +118,7 @@ impl DeleteOptions {
             errors.push(FieldError::not_supported(FieldPath::new("dryRun"), dry_run.clone().into(), ["All"]));
         }
         invalid_options("DeleteOptions", &errors)?;
-        let grace = match sent.grace_period_seconds {
-            Some(grace) => Some(grace),
-            None => query.number("gracePeriodSeconds")?,
-        };
+        let grace = sent.grace_period_seconds;
         let preconditions = sent.preconditions.unwrap_or_default();
         let options = Self {
             // A negative grace period means the shortest one.
@@ -247,7 +256,7 @@ impl Deletion<'_> {
                 false => self.admit(namespace, &old, budget).await?,
             };
             let mut new = old.clone();
-            let finalizers = finalizers_for(&old, options.propagation);
+            let finalizers = finalizers_for(resource, &old, options.propagation);
             meta::set_finalizers(&mut new, &finalizers);
             if meta::is_terminating(&old) {
                 meta::shorten_grace(&mut new, server.env.now(), options.grace);
@@ -258,7 +267,11 @@ impl Deletion<'_> {
             crd::terminate(server, resource, &mut new);
             let finished = can_be_removed(resource, &new);
             if context.dry_run {
-                return Ok(if finished { WriteOutcome::Deleted(old) } else { WriteOutcome::DryRun(new) });
+                let marked = resource.behaviour.graceful;
+                return Ok(match finished {
+                    true => WriteOutcome::Deleted(if marked { new } else { old }),
+                    false => WriteOutcome::DryRun(new),
+                });
             }
             if !finished && new == old {
                 return Ok(WriteOutcome::Stored(entry));
@@ -355,9 +368,16 @@ async fn encode(resource: &Resource, object: Value) -> Result<Bytes, Status> {
     Ok(record::encode(if defaulted.is_ok() { &whole } else { &bare }))
 }
 
-/// The finalizers of an object that is deleted with this propagation policy.
-fn finalizers_for(object: &Value, propagation: Option<Propagation>) -> Vec<&str> {
+/// The finalizers of an object that is deleted with this propagation policy. Without one, finalizers that the object has already
+/// decide what becomes of its dependents, and then the kind.
+fn finalizers_for<'o>(resource: &Resource, object: &'o Value, propagation: Option<Propagation>) -> Vec<&'o str> {
     let mut finalizers = meta::finalizers(object);
+    let decided = finalizers.iter().any(|name| matches!(*name, FOREGROUND | ORPHAN));
+    let propagation = match (resource.behaviour.dependents, propagation) {
+        (Dependents::Ignored, _) => None,
+        (Dependents::Orphan, None) if !decided => Some(Propagation::Orphan),
+        (_, propagation) => propagation,
+    };
     if let Some(propagation) = propagation {
         finalizers.retain(|name| !matches!(*name, FOREGROUND | ORPHAN));
         match propagation {

@@ -157,13 +157,14 @@ impl Handler {
     async fn list(&self) -> Result<Response<Body>, Status> {
         let accepted = self.accepted(ResponseKind::Object)?;
         accepted.check_list(true)?;
-        let options = ListOptions::parse(&self.request.query)?;
+        let options = ListOptions::parse(&self.request.query, &self.resource)?;
         let filter = self.filter()?;
         let namespace = self.namespace();
         let store = &*self.server.store;
-        let listed = read::list(store, &self.resource, namespace, &filter, &options, &self.request.query).await?;
-        let bytes = listed.entries.iter().map(|entry| entry.value.len()).sum();
+        let mut listed = read::list(store, &self.resource, namespace, &filter, &options, &self.request.query).await?;
         let representation = self.representation(&accepted)?;
+        representation.sort(&self.resource, &mut listed.entries);
+        let bytes = listed.entries.iter().map(|entry| entry.value.len()).sum();
         let audit = self.request.context.audit.as_ref().filter(|audit| audit.wants_response());
         if accepted.encoding == Encoding::Protobuf {
             if let Some(audit) = audit {
@@ -189,7 +190,7 @@ impl Handler {
 
     fn watch(&self) -> Result<Response<Body>, Status> {
         let mut accepted = self.accepted(ResponseKind::Watch)?;
-        let mut options = WatchOptions::parse(&self.request.query, &self.resource)?;
+        let mut options = WatchOptions::parse(&self.request.query)?;
         let as_websocket = websocket::is_requested(&self.request.parts.headers);
         if as_websocket {
             options = options.event_by_event();
@@ -234,7 +235,7 @@ impl Handler {
         let mut warnings = Vec::new();
         let done = match subresource {
             Subresource::Binding => pod::bind(&write, &write, self.name(), sent, &mut warnings).await,
-            _ => pod::evict(&write, self.name(), sent, &self.request.query, &mut warnings).await,
+            _ => pod::evict(&write, self.name(), sent, &mut warnings).await,
         };
         if let Err(status) = done {
             return refused(status, &warnings, budget);
@@ -306,7 +307,10 @@ impl Handler {
             Ok(sent) => sent,
             Err(status) => return refused(status, &warnings, budget),
         };
-        let answered = review::answer(&write, sent).await?;
+        let answered = match review::answer(&write, sent).await {
+            Ok(answered) => answered,
+            Err(status) => return refused(status, &warnings, budget),
+        };
         let bytes = self.representation(&accepted)?.object(&answered);
         self.respond(201, &accepted, bytes, &warnings).await
     }
@@ -420,7 +424,7 @@ impl Handler {
         let accepted = self.accepted(ResponseKind::Object)?;
         let (options, context) = self.delete_options()?;
         let filter = self.filter()?;
-        let range = ListOptions::parse(&self.request.query)?;
+        let range = ListOptions::parse(&self.request.query, &self.resource)?;
         let namespace = self.namespace();
         let store = &*self.server.store;
         let listed = read::list(store, &self.resource, namespace, &filter, &range, &self.request.query).await?;
@@ -466,11 +470,16 @@ impl Handler {
 
     /// The delete options, from the body or, without one, from the query.
     fn delete_options(&self) -> Result<(DeleteOptions, RequestContext), Status> {
-        let sent = if self.request.body.is_empty() { Value::Null } else { self.decode_delete_options()?.value };
+        let ObjectRequest { context, query, body, .. } = &*self.request;
+        if body.is_empty() {
+            return DeleteOptions::of_query(query, context);
+        }
+        let sent = self.decode_delete_options()?.value;
         if let (Some(audit), Value::Object(_)) = (&self.request.context.audit, &sent) {
             audit.sent_options(&delete::shown_options(&sent));
         }
-        DeleteOptions::read(sent, &self.request.query, &self.request.context)
+        // A body says everything, also whether the request is a dry run.
+        DeleteOptions::read(sent, &context.with_dry_run(false))
     }
 
     /// Delete options are of a built-in kind whatever they delete.

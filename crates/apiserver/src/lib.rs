@@ -54,6 +54,7 @@ mod defaults;
 mod delete;
 mod expire;
 mod fence;
+mod flow_control;
 mod garbage;
 mod gated_fields;
 mod health;

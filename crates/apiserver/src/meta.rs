@@ -118,13 +118,14 @@ pub(crate) fn carry_over(old: &Value, new: &mut Value) {
     after.remove("selfLink");
 }
 
-/// Drops empty fields, which mean the same as absent ones: removing the last label removes `labels`.
+/// Drops empty fields, which mean the same as absent ones: removing the last label removes `labels`. An empty list of managed fields
+/// means something: it forgets all managers.
 pub(crate) fn drop_empty(object: &mut Value) {
     let metadata = of_mut(object);
     for field in ["annotations", "finalizers", "generateName", "labels", "managedFields", "ownerReferences"] {
         let empty = match metadata.get(field) {
             Some(Value::Object(fields)) => fields.is_empty(),
-            Some(Value::Array(items)) => items.is_empty(),
+            Some(Value::Array(items)) => items.is_empty() && field != "managedFields",
             Some(value) => value.is_null() || value == "",
             None => false,
         };
@@ -261,11 +262,18 @@ fn check_finalizers(object: &Value, path: &FieldPath) -> Vec<FieldError> {
     let path = path.child("finalizers");
     let mut errors: Vec<FieldError> =
         finalizers.iter().flat_map(|finalizer| check_finalizer(finalizer, &path)).collect();
-    if finalizers.contains(&FOREGROUND) && finalizers.contains(&ORPHAN) {
-        let why = format!("finalizer {ORPHAN} and {FOREGROUND} cannot be both set");
-        errors.push(FieldError::invalid(path, finalizers.into(), why));
-    }
+    errors.extend(check_contradiction(object, path));
     errors
+}
+
+/// The error in finalizers of which one keeps dependents and another deletes them.
+fn check_contradiction(object: &Value, path: FieldPath) -> Option<FieldError> {
+    let finalizers = finalizers(object);
+    let both = finalizers.contains(&FOREGROUND) && finalizers.contains(&ORPHAN);
+    both.then(|| {
+        let why = format!("finalizer {ORPHAN} and {FOREGROUND} cannot be both set");
+        FieldError::invalid(path, finalizers.into(), why)
+    })
 }
 
 /// The errors in the metadata of an update.
@@ -295,6 +303,7 @@ pub(crate) fn check_update(old: &Value, new: &Value, resource: &Resource) -> Vec
             errors.extend(check_finalizer(finalizer, &path.child("finalizers")));
         }
     }
+    errors.extend(check_contradiction(new, path.child("finalizers")));
     errors.extend(check_common(new, &path));
     errors.extend(check_qualified(new, resource).filter(|(name, _)| !before.contains(name)).map(|(_, error)| error));
     errors
@@ -302,9 +311,20 @@ pub(crate) fn check_update(old: &Value, new: &Value, resource: &Resource) -> Vec
 
 /// The finalizers without a domain that a cluster does not know itself. Most built-in kinds refuse them; custom resources may have any.
 fn check_qualified<'o>(object: &'o Value, resource: &Resource) -> impl Iterator<Item = (&'o str, FieldError)> {
-    const KNOWN: [&str; 3] = ["kubernetes", ORPHAN, FOREGROUND];
     let checked = if resource.behaviour.any_finalizer { Vec::new() } else { finalizers(object) };
-    let wrong = checked.into_iter().enumerate().filter(|(_, name)| !name.contains('/') && !KNOWN.contains(name));
+    check_domains(checked)
+}
+
+/// The errors in the metadata of a Scale, which is that of its object.
+pub(crate) fn check_scale(scale: &Value) -> Vec<FieldError> {
+    let mut errors = check_embedded(scale, || FieldPath::new("metadata"));
+    errors.extend(check_domains(finalizers(scale)).map(|(_, error)| error));
+    errors
+}
+
+fn check_domains(finalizers: Vec<&str>) -> impl Iterator<Item = (&str, FieldError)> {
+    const KNOWN: [&str; 3] = ["kubernetes", ORPHAN, FOREGROUND];
+    let wrong = finalizers.into_iter().enumerate().filter(|(_, name)| !name.contains('/') && !KNOWN.contains(name));
     wrong.map(|(at, name)| {
         let path = FieldPath::new("metadata").child("finalizers").index(at);
         let why = "name is neither a standard finalizer name nor is it fully qualified";

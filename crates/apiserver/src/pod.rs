@@ -16,7 +16,6 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use konverge_core::{GroupVersion, Status, from_value_without_nulls};
-use konverge_schema::{check_types, kubernetes};
 
 use crate::admission::{Admission, Attributes, Operation, kind_of};
 use crate::decode::Decoded;
@@ -60,8 +59,13 @@ trait SentKind: DeserializeOwned {
 /// An older version that is read too: this kind has not changed since.
 const OLD_EVICTION: (&str, &str) = ("Eviction", "policy/v1beta1");
 
-/// Reads an object of the kind that the endpoint speaks, and makes sure that it is about this pod.
-fn receive<T: SentKind>(write: &WriteRequest<'_>, name: &str, sent: Decoded) -> Result<SentObject<T>, Status> {
+/// Receives an object of the kind that the endpoint speaks, and makes sure that it is about this pod.
+fn receive<T: SentKind>(
+    write: &WriteRequest<'_>,
+    name: &str,
+    sent: Decoded,
+    warnings: &mut Vec<String>,
+) -> Result<Value, Status> {
     let gvk = &write.resource.subresource(write.subresource.name()).expect("the endpoint was found by its name").gvk;
     let (kind, version) = (&gvk.kind, &gvk.version);
     if let Some(given) = sent.value["kind"].as_str().filter(|given| given != kind) {
@@ -83,12 +87,19 @@ fn receive<T: SentKind>(write: &WriteRequest<'_>, name: &str, sent: Decoded) -> 
             return Err(undecodable(&of.version, unregistered(kind, given)));
         }
     }
-    let types = kubernetes();
-    let ty = types.named(T::TYPE).expect("the table has the types of what pods are sent");
-    check_types(types, ty, &sent.value).map_err(|why| undecodable(version, why.to_string()))?;
+    let object = write.receive_typed(T::TYPE, sent, warnings).map_err(|why| undecodable(version, why))?;
+    read::<T>(write, name, object.clone())?;
+    Ok(object)
+}
+
+/// Reads such an object, as the client sent it or as the admission plugins left it.
+fn read<T: SentKind>(write: &WriteRequest<'_>, name: &str, object: Value) -> Result<SentObject<T>, Status> {
+    let gvk = &write.resource.subresource(write.subresource.name()).expect("the endpoint was found by its name").gvk;
+    let (kind, version) = (&gvk.kind, &gvk.version);
     // In Go, a null is the same as nothing.
-    let object: SentObject<T> =
-        from_value_without_nulls(sent.value).map_err(|why| undecodable(version, why.to_string()))?;
+    let object: SentObject<T> = from_value_without_nulls(object).map_err(|why| {
+        Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {why}"))
+    })?;
     let about = &object.metadata;
     if !about.namespace.is_empty() && Some(&*about.namespace) != write.namespace {
         return Err(foreign_namespace());

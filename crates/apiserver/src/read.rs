@@ -59,14 +59,10 @@ pub(crate) struct Listed {
 }
 
 impl ListOptions {
-    /// Reads and checks the parameters.
-    pub(crate) fn parse(query: &Query) -> Result<Self, Status> {
+    /// Refuses parameters that do not fit together.
+    pub(crate) fn check(query: &Query) -> Result<(), Status> {
         let mut errors = Vec::new();
-        let asked = version(query)?;
-        let token = query.get("continue");
-        // A list ends when it is answered, so that this is only read.
-        query.number("timeoutSeconds")?;
-        let limit = query.number("limit")?.filter(|limit| *limit > 0).map(|limit| limit as usize);
+        let (asked, token) = (query.get("resourceVersion"), query.get("continue"));
         let matching = query.get("resourceVersionMatch");
         if let Some(matching) = matching {
             let path = || FieldPath::new("resourceVersionMatch");
@@ -81,7 +77,7 @@ impl ListOptions {
             if !matches!(matching, "Exact" | "NotOlderThan") {
                 errors.push(FieldError::not_supported(path(), matching.into(), ["Exact", "NotOlderThan", ""]));
             }
-            if matching == "Exact" && asked == Some(Revision(0)) {
+            if matching == "Exact" && asked == Some("0") {
                 let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
                 errors.push(FieldError::forbidden(path(), why));
             }
@@ -90,7 +86,18 @@ impl ListOptions {
             let path = FieldPath::new("sendInitialEvents");
             errors.push(FieldError::forbidden(path, "sendInitialEvents is forbidden for list"));
         }
-        invalid_options("ListOptions", &errors)?;
+        invalid_options("ListOptions", &errors)
+    }
+
+    /// Reads and checks the parameters.
+    pub(crate) fn parse(query: &Query, resource: &Resource) -> Result<Self, Status> {
+        // A list ends when it is answered, so that this is only read.
+        query.number("timeoutSeconds")?;
+        let limit = query.number("limit")?.filter(|limit| *limit > 0).map(|limit| limit as usize);
+        Self::check(query)?;
+        let asked = version(query)?;
+        let token = query.get("continue");
+        let matching = query.get("resourceVersionMatch");
         let start = match token {
             Some(_) if asked.is_some_and(|asked| asked.0 > 0) => {
                 return Err(Status::bad_request("specifying resource version is not allowed when using continue"));
@@ -103,7 +110,9 @@ impl ListOptions {
                 _ => Start::Beginning(None),
             },
         };
-        Ok(Self { limit, start })
+        // kube-apiserver answers this from its cache, which it has of every kind but events, and the cache knows no pages.
+        let whole = asked == Some(Revision(0)) && token.is_none() && *resource.plural != *"events";
+        Ok(Self { limit: limit.filter(|_| !whole), start })
     }
 }
 

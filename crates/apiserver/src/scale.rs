@@ -122,10 +122,19 @@ pub(crate) fn set(object: &Value, scale: &Value, resource: &Resource, paths: &Sc
         let path = &paths.spec_replicas;
         return Err(Status::bad_request(format!("the spec replicas field {path:?} cannot be empty")));
     }
+    let mut errors = if scale["metadata"].is_object() { meta::check_scale(scale) } else { Vec::new() };
     if replicas < 0 {
         let path = FieldPath::new("spec").child("replicas");
-        let error = FieldError::invalid(path, replicas.into(), "must be greater than or equal to 0");
-        return Err(Status::invalid("autoscaling", "Scale", meta::text(object, "name"), &[error]));
+        errors.push(FieldError::invalid(path, replicas.into(), "must be greater than or equal to 0"));
+    }
+    if !errors.is_empty() {
+        return Err(Status::invalid("autoscaling", "Scale", meta::text(object, "name"), &errors));
+    }
+    let (uid, found) = (scale["metadata"]["uid"].as_str().unwrap_or_default(), meta::text(object, "uid"));
+    if !uid.is_empty() && uid != found {
+        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {found}");
+        let plural = format!("{}/scale", resource.plural);
+        return Err(Status::conflict(&resource.group, &plural, meta::text(object, "name"), &why));
     }
     let mut scaled = object.clone();
     set_simple(&mut scaled, &paths.spec_replicas, replicas.into()).map_err(Status::internal)?;

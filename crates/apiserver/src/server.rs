@@ -43,7 +43,7 @@ use crate::validation::PrivilegedContainers;
 use crate::webhook_client::{LocalWebhook, WebhookClients, WebhookIdentity};
 use crate::work::{RequestLimits, Workers};
 use crate::write::WriteRequest;
-use crate::{admission, assign, builtin, crd, expire, garbage, health, namespace};
+use crate::{admission, assign, builtin, crd, expire, flow_control, garbage, health, namespace};
 
 /// How to run the server.
 #[derive(Clone, Debug)]
@@ -328,8 +328,12 @@ impl ApiServer {
             files: Arc::default(),
             closing: watch::Sender::new(false),
         });
-        namespace::create_initial(&server).await?;
-        admission::create_initial(&server).await?;
+        // They are committed together, so that they share one fsync.
+        tokio::try_join!(
+            namespace::create_initial(&server),
+            admission::create_initial(&server),
+            flow_control::create_initial(&server),
+        )?;
         assign::create_missing_ip_addresses(&server).await?;
         if options.authorization.iter().any(|mode| matches!(mode, AuthorizationMode::Rbac)) {
             rbac::create_initial(&server, options.aggregation).await?;
@@ -401,6 +405,8 @@ impl Server {
             let (issuer, closed) = (issuer.clone(), closing.clone());
             tokio::spawn(keep_running("issuer", move || issuer.clone().follow(closed.clone())));
         }
+        let (flow_control, closed) = (server.clone(), closing.clone());
+        tokio::spawn(keep_running("flow control", move || flow_control::run(flow_control.clone(), closed.clone())));
         let (policies, closed) = (server.clone(), closing.clone());
         tokio::spawn(keep_running("policies", move || admission::check_types(policies.clone(), closed.clone())));
         tokio::spawn(keep_running("expiry", move || expire::run(server.clone(), closing.clone())));

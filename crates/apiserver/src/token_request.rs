@@ -5,7 +5,6 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use konverge_core::{FieldError, FieldPath, GroupVersion, Status, from_value_without_nulls};
-use konverge_schema::{check_types, kubernetes};
 
 use crate::admission::Admission;
 use crate::authenticate::{BoundObject, Claims, KubernetesClaims};
@@ -68,11 +67,11 @@ pub(crate) async fn create(
     sent: Decoded,
     warnings: &mut Vec<String>,
 ) -> Result<Value, Status> {
-    let given = read(sent.value.clone())?.metadata.namespace;
+    let mut object = receive(write, sent, warnings)?;
+    let given = read(object.clone())?.metadata.namespace;
     if !given.is_empty() && Some(&*given) != write.namespace {
         return Err(foreign_namespace());
     }
-    let mut object = sent.value;
     identify(write, &mut object);
     if object["spec"]["expirationSeconds"].is_null() {
         object["spec"]["expirationSeconds"] = DEFAULT_SECONDS.into();
@@ -159,23 +158,26 @@ pub(crate) async fn create(
     Ok(request)
 }
 
-fn read(sent: Value) -> Result<Sent, Status> {
-    if let Some(given) = sent["kind"].as_str().filter(|given| *given != KIND) {
+fn receive(write: &WriteRequest<'_>, sent: Decoded, warnings: &mut Vec<String>) -> Result<Value, Status> {
+    if let Some(given) = sent.value["kind"].as_str().filter(|given| *given != KIND) {
         let why = format!("the kind in the data ({given}) does not match the expected kind ({KIND})");
         return Err(Status::bad_request(why));
     }
-    if let Some(given) = sent["apiVersion"].as_str().filter(|given| *given != "authentication.k8s.io/v1") {
+    if let Some(given) = sent.value["apiVersion"].as_str().filter(|given| *given != "authentication.k8s.io/v1") {
         return Err(Status::bad_request(format!(
             "the API version in the data ({given}) does not match the expected API version ({GROUP}/v1)"
         )));
     }
-    let undecodable =
-        |why: String| Status::bad_request(format!("{KIND} in version \"v1\" cannot be handled as a {KIND}: {why}"));
-    let types = kubernetes();
-    let ty = types.named(TYPE).expect("the table has the type of token requests");
-    check_types(types, ty, &sent).map_err(|why| undecodable(why.to_string()))?;
+    write.receive_typed(TYPE, sent, warnings).map_err(undecodable)
+}
+
+fn read(object: Value) -> Result<Sent, Status> {
     // In Go, a null is the same as nothing.
-    from_value_without_nulls(sent).map_err(|why| undecodable(why.to_string()))
+    from_value_without_nulls(object).map_err(|why| undecodable(why.to_string()))
+}
+
+fn undecodable(why: String) -> Status {
+    Status::bad_request(format!("{KIND} in version \"v1\" cannot be handled as a {KIND}: {why}"))
 }
 
 fn check_seconds(seconds: i64) -> Result<(), Status> {

@@ -497,7 +497,7 @@ mod tests {
         let server = &*api.0;
         let resource = &server.registry.find("", "v1", "configmaps").unwrap();
         let after = format!("resourceVersion={}", server.store.revision());
-        let options = WatchOptions::parse(&Query::parse(Some(&after)), resource).unwrap();
+        let options = WatchOptions::parse(&Query::parse(Some(&after))).unwrap();
         let context = server.task_context(SystemUser::ApiServer);
         let watched =
             watch(server, &context, resource.clone(), None, Filter::default(), Representation::Object, &options)

@@ -143,12 +143,8 @@ impl WriteRequest<'_> {
             self.same_uid(name, "", &object)?;
             return self.insert(object, Insertion::Upsert, FieldOwnership::Changed, warnings).await;
         }
-        let unconditional = !self.resource.behaviour.update_needs_version || self.server.lenient_updates;
-        if meta::text(&object, "resourceVersion").is_empty() && !unconditional && exists {
-            let path = FieldPath::new("metadata").child("resourceVersion");
-            let error = FieldError::invalid(path, 0.into(), "must be specified for an update");
-            // kube-apiserver names the resource in this error, and the kind in others.
-            return Err(Status::invalid(&self.resource.group, &self.resource.plural, name, &[error]));
+        if exists {
+            self.check_versioned(name, &object)?;
         }
         self.update(name, FieldOwnership::Changed, warnings, |current, _| {
             self.same_uid(name, meta::text(current, "uid"), &object)?;
@@ -275,7 +271,7 @@ impl WriteRequest<'_> {
             let name = meta::text(&fresh, "name").to_owned();
             rbac::check(self, if generated { "" } else { &name }, None, &fresh).await?;
             drop_duplicate_owners(&mut fresh, " after mutating admission happens", warnings);
-            let reservation = assign::assign(self, None, &mut fresh).await?;
+            let reservation = assign::assign(self, None, &mut fresh, warnings).await?;
             let mut errors = meta::check_create(&fresh, resource);
             errors.extend(self.check(None, &fresh, warnings).map_err(over_budget)?);
             if errors.is_empty() {
@@ -357,6 +353,7 @@ impl WriteRequest<'_> {
             defaults::fill(resource, &mut old, self.budget).map_err(over_budget)?;
             let mut new = produce(&old, warnings)?;
             self.set_namespace(&mut new)?;
+            self.check_versioned(name, &new)?;
             self.same_version(name, &old, &new)?;
             resource.isolate(self.subresource, &old, &mut new);
             meta::carry_over(&old, &mut new);
@@ -376,7 +373,7 @@ impl WriteRequest<'_> {
             }
             rbac::check(self, name, Some(&old), &new).await?;
             drop_duplicate_owners(&mut new, " after mutating admission happens", warnings);
-            let reservation = assign::assign(self, Some(&old), &mut new).await?;
+            let reservation = assign::assign(self, Some(&old), &mut new, warnings).await?;
             // Neither a status nor a binding changes the desired state, which the generation counts.
             if !matches!(self.subresource, Subresource::Status | Subresource::Binding | Subresource::Approval) {
                 meta::count_generation(&old, &mut new, resource);

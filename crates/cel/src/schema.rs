@@ -120,7 +120,7 @@ impl Schema {
                 let kind = match scalar {
                     Scalar::String => Kind::String,
                     Scalar::Bytes => Kind::Bytes,
-                    Scalar::Time => Kind::DateTime,
+                    Scalar::Time | Scalar::MicroTime => Kind::DateTime,
                     // A text or a number, so that it has no type in OpenAPI.
                     Scalar::Quantity => Kind::Unknown,
                     Scalar::Int32 | Scalar::Int64 => Kind::Integer,

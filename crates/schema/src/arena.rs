@@ -85,6 +85,8 @@ pub enum Scalar {
     Bytes,
     /// A string holding an RFC 3339 time, or null.
     Time,
+    /// A string holding an RFC 3339 time with exactly six digits of microseconds, or null.
+    MicroTime,
     /// A string or number holding a quantity.
     Quantity,
     /// 32 bits, signed.

@@ -249,6 +249,7 @@ fn builtin(word: &str) -> Option<Shape> {
         "string" => Shape::Scalar(Scalar::String),
         "bytes" => Shape::Scalar(Scalar::Bytes),
         "time" => Shape::Scalar(Scalar::Time),
+        "micro-time" => Shape::Scalar(Scalar::MicroTime),
         "quantity" => Shape::Scalar(Scalar::Quantity),
         "int32" => Shape::Scalar(Scalar::Int32),
         "int64" => Shape::Scalar(Scalar::Int64),

@@ -11,6 +11,8 @@ mod base64;
 mod quantity;
 mod time;
 
+use time::Precision;
+
 pub use quantity::{canonical_quantity, quantity};
 
 /// A value of a built-in object that cannot be decoded.
@@ -119,8 +121,9 @@ impl Decoder<'_> {
             }
             (Scalar::Int64, Value::Number(number)) => self.number(number.is_i64(), number, chain, "int64"),
             (Scalar::Number, Value::Number(_)) => Ok(()),
-            (Scalar::Time, Value::String(text)) => time::check(text),
-            (Scalar::Time, value) => Err(self.refusal(kind_of(value), chain, "string")),
+            (Scalar::Time, Value::String(text)) => time::check(text, Precision::Any),
+            (Scalar::MicroTime, Value::String(text)) => time::check(text, Precision::Microseconds),
+            (Scalar::Time | Scalar::MicroTime, value) => Err(self.refusal(kind_of(value), chain, "string")),
             (Scalar::Bytes, Value::String(text)) => base64::check(text).map_err(|why| match self.source {
                 Source::Json => why,
                 Source::Map => format!("error decoding from json: {why}"),
@@ -178,7 +181,7 @@ impl Decoder<'_> {
     /// How Go prints a type: `v1.PodSpec`, `[]v1.Container`, `map[string]string`, `int32`.
     fn go_type(&self, id: TypeId) -> String {
         match &self.arena.node(id).shape {
-            Shape::Scalar(Scalar::String | Scalar::Time) => "string".to_owned(),
+            Shape::Scalar(Scalar::String | Scalar::Time | Scalar::MicroTime) => "string".to_owned(),
             Shape::Scalar(Scalar::Bytes) => "[]uint8".to_owned(),
             Shape::Scalar(Scalar::Int32 | Scalar::IntOrString) => "int32".to_owned(),
             Shape::Scalar(Scalar::Int64) => "int64".to_owned(),

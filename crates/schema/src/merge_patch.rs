@@ -1,4 +1,5 @@
-//! JSON merge patch, RFC 7386.
+//! JSON merge patch, RFC 7386, and where that says nothing, what Kubernetes does: nulls in objects of a list that is new are
+//! removed, those in a list that replaces the fields of an object stay.
 //! In: a document and a patch. Out: the document changed in place. It works without types.
 
 use serde_json::{Map, Value};
@@ -13,9 +14,26 @@ pub fn merge_patch(target: &mut Value, patch: &Value) {
     for (name, value) in patch {
         if value.is_null() {
             target.remove(name);
-        } else {
-            merge_patch(target.entry(name.as_str()).or_insert(Value::Null), value);
+            continue;
         }
+        let field = target.entry(name.as_str()).or_insert(Value::Null);
+        let replaces_fields = field.is_object();
+        merge_patch(field, value);
+        if value.is_array() && !replaces_fields {
+            remove_nulls(field);
+        }
+    }
+}
+
+/// Removes the null fields of all objects in a list.
+fn remove_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, field| !field.is_null());
+            fields.values_mut().for_each(remove_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(remove_nulls),
+        _ => {}
     }
 }
 
@@ -29,6 +47,16 @@ mod tests {
         let mut actual = target;
         merge_patch(&mut actual, &patch);
         assert_eq!(actual, expect);
+    }
+
+    #[test]
+    fn nulls_in_lists() {
+        let list = json!([1, null, {"r": null, "s": [{"t": null}]}]);
+        let pruned = json!([1, null, {"s": [{}]}]);
+        check(json!({}), json!({"a": list}), json!({"a": pruned}));
+        check(json!({}), json!({"b": {"a": list}}), json!({"b": {"a": pruned}}));
+        check(json!({"a": [{"r": 1}]}), json!({"a": list}), json!({"a": pruned}));
+        check(json!({"a": {"b": 1}}), json!({"a": list}), json!({"a": list}));
     }
 
     #[test]

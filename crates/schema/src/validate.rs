@@ -118,7 +118,7 @@ impl<'a> Constraint<'a> {
 
     fn nullable(self) -> bool {
         match self {
-            Self::Type(node) => node.nullable || matches!(node.shape, Shape::Scalar(Scalar::Time)),
+            Self::Type(node) => node.nullable || matches!(node.shape, Shape::Scalar(Scalar::Time | Scalar::MicroTime)),
             Self::Clause(_) => false,
         }
     }
@@ -131,7 +131,7 @@ impl<'a> Constraint<'a> {
                 Shape::Any | Shape::Opaque => "",
                 Shape::Struct { .. } | Shape::Map { .. } => "object",
                 Shape::List { .. } => "array",
-                Shape::Scalar(Scalar::String | Scalar::Bytes | Scalar::Time) => "string",
+                Shape::Scalar(Scalar::String | Scalar::Bytes | Scalar::Time | Scalar::MicroTime) => "string",
                 Shape::Scalar(Scalar::Int32 | Scalar::Int64) => "integer",
                 Shape::Scalar(Scalar::Number) => "number",
                 Shape::Scalar(Scalar::Boolean) => "boolean",

@@ -16,7 +16,7 @@ const SPECIAL: [(&str, &str); 11] = [
     ("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrStringArray", "any"),
     ("io.k8s.apimachinery.pkg.api.resource.Quantity", "quantity"),
     ("io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1", "opaque"),
-    ("io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime", "time"),
+    ("io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime", "micro-time"),
     ("io.k8s.apimachinery.pkg.apis.meta.v1.Patch", "opaque"),
     ("io.k8s.apimachinery.pkg.apis.meta.v1.Time", "time"),
     ("io.k8s.apimachinery.pkg.runtime.RawExtension", "opaque"),
@@ -32,7 +32,7 @@ const FORMAT: &str = "\
 #   PACKAGE.TYPE [atomic]           a struct; `atomic` is x-kubernetes-map-type
 #     FIELD[!] SHAPE[; WORD]...     a field, in the order of names; `!` marks a required one
 #
-# SHAPE  a scalar (string bytes time quantity int32 int64 number bool int-or-string), `any`, `opaque` (owned whole),
+# SHAPE  a scalar (string bytes time micro-time quantity int32 int64 number bool int-or-string), `any`, `opaque` (owned whole),
 #        `TYPE` of the same package, `ALIAS.TYPE` of another one, `[SHAPE` a list, `{SHAPE` a map
 # WORD   set | keys A,B             list kind; a list without either is atomic
 #        atomic | granular          x-kubernetes-map-type of this use

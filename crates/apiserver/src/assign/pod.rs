@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 
 use konverge_schema::quantity;
 
+use super::app_armor;
 use crate::conditions;
 
-pub(super) fn assign(old: Option<&Value>, pod: &mut Value, now: &str) {
+pub(super) fn assign(old: Option<&Value>, pod: &mut Value, now: &str, warnings: &mut Vec<String>) {
     if old.is_none() {
         // A pod that was stored before there was a rule may still have a negative one.
         if pod["spec"]["terminationGracePeriodSeconds"].as_i64().is_some_and(|seconds| seconds < 0) {
@@ -17,6 +18,7 @@ pub(super) fn assign(old: Option<&Value>, pod: &mut Value, now: &str) {
         }
         wait_at_gates(pod, now);
         merge_label_keys(pod);
+        app_armor::copy_from_annotations(pod, warnings);
     }
     let class = match old {
         None => Some(qos_class(pod).into()),
@@ -149,7 +151,7 @@ mod tests {
         #[track_caller]
         fn check(spec: Value, expect: &str) {
             let mut pod = json!({"spec": spec, "status": {"phase": "Pending"}});
-            assign(None, &mut pod, "");
+            assign(None, &mut pod, "", &mut Vec::new());
             assert_eq!(pod["status"], json!({"phase": "Pending", "qosClass": expect}));
         }
         let both = |cpu: &str| json!({"cpu": cpu, "memory": "1Gi"});
@@ -170,7 +172,7 @@ mod tests {
     fn a_class_outlives_whoever_forgets_it() {
         let old = json!({"spec": {}, "status": {"qosClass": "Guaranteed"}});
         let mut pod = json!({"spec": {}, "status": {"phase": "Running"}});
-        assign(Some(&old), &mut pod, "");
+        assign(Some(&old), &mut pod, "", &mut Vec::new());
         assert_eq!(pod, json!({"spec": {}, "status": {"phase": "Running", "qosClass": "Guaranteed"}}));
     }
 
@@ -179,7 +181,7 @@ mod tests {
         #[track_caller]
         fn check(labels: Value, spec: Value, expect_spec: Value, conditions: Value) {
             let mut pod = json!({"metadata": {"name": "a", "labels": labels}, "spec": spec, "status": {}});
-            assign(None, &mut pod, "now");
+            assign(None, &mut pod, "now", &mut Vec::new());
             assert_eq!((&pod["spec"], &pod["status"]["conditions"]), (&expect_spec, &conditions));
             assert_eq!(pod["metadata"]["labels"], labels);
         }
@@ -216,7 +218,7 @@ mod tests {
         let old = json!({"spec": {}, "status": {"observedGeneration": 4, "conditions": [ready(3), ready(2)]}});
         let bare = json!({"type": "Ready"});
         let mut pod = json!({"spec": {}, "status": {"conditions": [bare, ready(5), bare]}});
-        assign(Some(&old), &mut pod, "");
+        assign(Some(&old), &mut pod, "", &mut Vec::new());
         assert_eq!(pod["status"], json!({"observedGeneration": 4, "conditions": [ready(3), ready(5), bare]}));
     }
 }

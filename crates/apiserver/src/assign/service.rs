@@ -47,7 +47,10 @@ pub(super) fn carry_over(old: &Value, new: &mut Value) {
             }
         }
     }
-    if needs_ports(before) && !needs_ports(after) && node_ports(before) == node_ports(after) {
+    if needs_ports(before)
+        && !needs_ports(after)
+        && node_ports(after).iter().all(|port| node_ports(before).contains(port))
+    {
         ports_mut(after).for_each(|port| remove(port, "nodePort"));
     }
     for (field, needed) in [
@@ -62,10 +65,14 @@ pub(super) fn carry_over(old: &Value, new: &mut Value) {
         }
     }
     if needs_address(before) && needs_address(after) {
-        for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
+        for field in ["clusterIP", "clusterIPs", "ipFamilies"] {
             if non_empty(&after[field]).is_none() {
                 copy(before, after, field);
             }
+        }
+        // An empty text is not taken for no policy: validation refuses it.
+        if after["ipFamilyPolicy"].is_null() {
+            copy(before, after, "ipFamilyPolicy");
         }
         // A change of `clusterIP` changes the list as well.
         if !same(after, "clusterIP") && same(after, "clusterIPs") {
@@ -179,7 +186,7 @@ fn check_addresses(before: Option<&Value>, spec: &Value) -> Result<(), Refused> 
 fn choose_families(spec: &mut Value) -> Result<(), Refused> {
     let apart = non_empty(&spec["clusterIP"]) == Some(&json!("None"))
         && spec["selector"].as_object().is_none_or(|s| s.is_empty());
-    if non_empty(&spec["ipFamilyPolicy"]).is_none() {
+    if spec["ipFamilyPolicy"].is_null() {
         spec["ipFamilyPolicy"] = if apart { "RequireDualStack" } else { "SingleStack" }.into();
     }
     if non_empty(&spec["ipFamilies"]).is_none() {

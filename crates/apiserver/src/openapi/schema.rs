@@ -17,8 +17,9 @@ const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
 const LISTS: &str = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md";
 
 /// Scalars that upstream publishes under a name, which `kubectl explain` shows.
-const SCALARS: [(Scalar, &str); 3] = [
+const SCALARS: [(Scalar, &str); 4] = [
     (Scalar::Time, "io.k8s.apimachinery.pkg.apis.meta.v1.Time"),
+    (Scalar::MicroTime, "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime"),
     (Scalar::Quantity, "io.k8s.apimachinery.pkg.api.resource.Quantity"),
     (Scalar::IntOrString, "io.k8s.apimachinery.pkg.util.intstr.IntOrString"),
 ];
@@ -211,7 +212,7 @@ impl<'a> Schemas<'a> {
         let words: Value = match scalar {
             Scalar::String => json!({"type": "string"}),
             Scalar::Bytes => json!({"type": "string", "format": "byte"}),
-            Scalar::Time => json!({"type": "string", "format": "date-time"}),
+            Scalar::Time | Scalar::MicroTime => json!({"type": "string", "format": "date-time"}),
             Scalar::Quantity => json!({"oneOf": [{"type": "string"}, {"type": "number"}]}),
             Scalar::Int32 => json!({"type": "integer", "format": "int32"}),
             Scalar::Int64 if self.custom => json!({"type": "integer"}),

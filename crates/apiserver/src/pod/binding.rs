@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use konverge_core::{FieldError, FieldPath, Status};
 
-use super::{Metadata, SentKind, admit, receive};
+use super::{Metadata, SentKind, admit, read, receive};
 use crate::conditions;
 use crate::decode::Decoded;
 use crate::env::rfc3339;
@@ -38,10 +38,9 @@ pub(crate) async fn bind(
     sent: Decoded,
     warnings: &mut Vec<String>,
 ) -> Result<(), Status> {
-    let object = sent.value.clone();
-    receive::<Binding>(write, name, sent)?;
+    let object = receive::<Binding>(write, name, sent, warnings)?;
     let value = admit(asked, name, object, warnings).await?;
-    let sent = receive::<Binding>(write, name, Decoded { value, duplicates: Vec::new() })?;
+    let sent = read::<Binding>(write, name, value)?;
     check(&sent.rest.target)?;
     let now = rfc3339(write.server.env.now());
     write.modify_unmanaged(name, |pod| bound(pod, &sent.metadata, &sent.rest.target.name, &now)).await?;

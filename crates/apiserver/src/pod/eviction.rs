@@ -9,14 +9,13 @@ use serde_json::{Value, json};
 use konverge_core::{LabelSelector, Status};
 use konverge_store::Range;
 
-use super::{SentKind, admit, receive};
+use super::{SentKind, admit, read, receive};
 use crate::conditions;
 use crate::context::RequestContext;
 use crate::decode::Decoded;
 use crate::delete::{DeleteOptions, Deletion};
 use crate::env::rfc3339;
 use crate::meta;
-use crate::request::Query;
 use crate::subresource::Subresource;
 use crate::write::{WriteOutcome, WriteRequest};
 
@@ -44,14 +43,12 @@ pub(crate) async fn evict(
     write: &WriteRequest<'_>,
     name: &str,
     sent: Decoded,
-    query: &Query,
     warnings: &mut Vec<String>,
 ) -> Result<(), Status> {
-    let object = sent.value.clone();
-    receive::<Eviction>(write, name, sent)?;
+    let object = receive::<Eviction>(write, name, sent, warnings)?;
     let value = admit(write, name, object, warnings).await?;
-    let eviction = receive::<Eviction>(write, name, Decoded { value, duplicates: Vec::new() })?.rest;
-    let (options, context) = &DeleteOptions::read(eviction.delete_options, query, write.context)?;
+    let eviction = read::<Eviction>(write, name, value)?.rest;
+    let (options, context) = &DeleteOptions::read(eviction.delete_options, write.context)?;
     let mut attempts = 0;
     let pod = loop {
         let pod = current(write, name).await?;

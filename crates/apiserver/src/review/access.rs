@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use konverge_core::{FieldError, FieldPath, FieldSelector, Status, check_label_key, check_label_value};
+use konverge_core::{FieldError, FieldPath, FieldSelector, LabelSelector, Status, check_label_key, check_label_value};
 
 use crate::authorize::{Attributes, Authorizer, Decision, ResourceAttributes};
 use crate::meta;
@@ -35,6 +35,7 @@ struct Resource {
     subresource: String,
     name: String,
     field_selector: Option<Selector>,
+    label_selector: Option<Selector>,
 }
 
 /// Which objects of a list are meant.
@@ -83,18 +84,63 @@ impl Requirement {
 }
 
 impl Selector {
-    /// The same as a list has it; none if it cannot be understood, and what cannot be a field selector is left out.
-    fn fields(&self) -> Option<FieldSelector> {
+    /// The same as a list has it; none if it cannot be understood, and what cannot be a field selector is left out. And how much of
+    /// it was understood.
+    fn fields(&self) -> (Option<FieldSelector>, Understood) {
         if !self.raw_selector.is_empty() {
-            return FieldSelector::parse(&self.raw_selector).ok();
+            let parsed = FieldSelector::parse(&self.raw_selector).ok();
+            let understood = if parsed.is_some() { Understood::All } else { Understood::Nothing };
+            return (parsed, understood);
         }
         let mut selector = FieldSelector::default();
+        let mut known = 0;
         for Requirement { key, operator, values } in &self.requirements {
             if let ("In" | "NotIn", [value]) = (operator.as_str(), values.as_slice()) {
                 selector = selector.and(key, operator == "In", value);
+                known += 1;
             }
         }
-        (!selector.is_everything()).then_some(selector)
+        let understood = Understood::some_of(known, self.requirements.len());
+        ((!selector.is_everything()).then_some(selector), understood)
+    }
+
+    /// How much of a label selector was understood. No authorizer of this server looks at labels.
+    fn labels(&self) -> Understood {
+        if !self.raw_selector.is_empty() {
+            let parsed = LabelSelector::parse(&self.raw_selector);
+            return if parsed.is_ok() { Understood::All } else { Understood::Nothing };
+        }
+        let is_known = |operator: &str| matches!(operator, "In" | "NotIn" | "Exists" | "DoesNotExist");
+        let known = self.requirements.iter().filter(|requirement| is_known(&requirement.operator)).count();
+        Understood::some_of(known, self.requirements.len())
+    }
+}
+
+/// How much of a selector was understood. The rest is ignored, so that more is asked for than meant.
+#[derive(Clone, Copy)]
+enum Understood {
+    All,
+    Part,
+    Nothing,
+}
+
+impl Understood {
+    fn some_of(known: usize, all: usize) -> Self {
+        match known {
+            known if known == all => Self::All,
+            0 => Self::Nothing,
+            _ => Self::Part,
+        }
+    }
+
+    /// What the answer says of it.
+    fn problem(self, field: &str) -> Option<String> {
+        let how = match self {
+            Self::All => return None,
+            Self::Part => "partially ignored",
+            Self::Nothing => "ignored",
+        };
+        Some(format!("spec.resourceAttributes.{field} {how} due to parse error"))
     }
 }
 
@@ -123,7 +169,10 @@ pub(super) async fn review(write: &WriteRequest<'_>, mut review: Value) -> Resul
         &named
     };
     let selector = spec.resource_attributes.as_ref().and_then(|asked| asked.field_selector.as_ref());
-    let fields = selector.and_then(Selector::fields);
+    let (fields, understood) = selector.map_or((None, Understood::All), Selector::fields);
+    let labels = spec.resource_attributes.as_ref().and_then(|asked| asked.label_selector.as_ref());
+    let labels = labels.map_or(Understood::All, Selector::labels);
+    let problems = [understood.problem("fieldSelector"), labels.problem("labelSelector")];
     let attributes = match (&spec.resource_attributes, &spec.non_resource_attributes) {
         (Some(asked), _) => {
             let resource = ResourceAttributes {
@@ -153,6 +202,10 @@ pub(super) async fn review(write: &WriteRequest<'_>, mut review: Value) -> Resul
     }
     if !reason.is_empty() {
         review["status"]["reason"] = reason.into();
+    }
+    let problems: Vec<String> = problems.into_iter().flatten().collect();
+    if !problems.is_empty() {
+        review["status"]["evaluationError"] = problems.join("; ").into();
     }
     Ok(review)
 }

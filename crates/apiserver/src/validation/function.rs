@@ -20,6 +20,7 @@ mod pod_update;
 mod projected;
 mod quota;
 mod resources;
+mod security_annotations;
 mod service;
 mod spread;
 mod storage;
@@ -56,6 +57,7 @@ pub(super) fn named(name: &str) -> Option<Function> {
         projected::named,
         quota::named,
         resources::named,
+        security_annotations::named,
         service::named,
         spread::named,
         storage::named,

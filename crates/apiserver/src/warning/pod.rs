@@ -6,6 +6,8 @@ use serde_json::Value;
 
 use konverge_core::FieldPath;
 
+use crate::assign::app_armor_profile_of;
+
 use super::{address, annotation, fraction, list, node, text, volume};
 
 const ANNOTATIONS: [(&str, &str); 3] = [
@@ -142,7 +144,7 @@ fn container_warnings(at: &FieldPath, pod: &Value, at_container: &FieldPath, con
     if !at.as_str().is_empty()
         && security["appArmorProfile"].is_null()
         && let Some(profile) = annotation(pod, &app_armor)
-        && pod["spec"]["securityContext"]["appArmorProfile"] != app_armor_field(profile)
+        && app_armor_profile_of(profile).is_none_or(|field| pod["spec"]["securityContext"]["appArmorProfile"] != field)
     {
         let at = annotations.key(&app_armor);
         out.push(format!("{at}: deprecated since v1.30; use the \"appArmorProfile\" field instead"));
@@ -162,18 +164,6 @@ fn container_warnings(at: &FieldPath, pod: &Value, at_container: &FieldPath, con
             let at = at_container.child("env").index(index);
             out.push(format!("{at}: hides previous definition of {name:?}, which may be dropped when using apply"));
         }
-    }
-}
-
-/// The field that means the same as an annotation about AppArmor; null if the annotation means nothing.
-fn app_armor_field(annotation: &str) -> Value {
-    match annotation {
-        "unconfined" => serde_json::json!({"type": "Unconfined"}),
-        "runtime/default" => serde_json::json!({"type": "RuntimeDefault"}),
-        other => match other.strip_prefix("localhost/").filter(|profile| !profile.is_empty()) {
-            Some(profile) => serde_json::json!({"type": "Localhost", "localhostProfile": profile}),
-            None => Value::Bool(false),
-        },
     }
 }
 

@@ -88,7 +88,7 @@ impl WriteRequest<'_> {
     }
 
     /// The object as server-side apply merges a configuration into it.
-    fn merged(&self, live: Option<&Value>, config: &Value, force: bool) -> Result<Value, Status> {
+    pub(crate) fn merged(&self, live: Option<&Value>, config: &Value, force: bool) -> Result<Value, Status> {
         let now = rfc3339(self.server.env.now());
         let mut merged = self
             .field_manager(&now, &self.resource.not_written_through(self.subresource))
@@ -96,7 +96,32 @@ impl WriteRequest<'_> {
             .map_err(|error| error.status())?;
         // The merge leaves null where a map lost its last entry.
         self.prune(&mut merged);
+        if self.resource.custom {
+            // What the configuration itself has is validated as it is.
+            restore_nulls(config, &mut merged);
+        }
         self.check_merged(config, &merged)?;
         Ok(merged)
+    }
+}
+
+/// Puts the nulls of a configuration back where pruning left nothing, besides those of the metadata.
+fn restore_nulls(config: &Value, merged: &mut Value) {
+    fn restore(config: &Value, merged: &mut Value) {
+        let (Value::Object(config), Value::Object(merged)) = (config, merged) else { return };
+        for (name, value) in config {
+            match merged.get_mut(name) {
+                Some(field) => restore(value, field),
+                None if value.is_null() => {
+                    merged.insert(name.clone(), Value::Null);
+                }
+                None => {}
+            }
+        }
+    }
+    for (name, value) in config.as_object().into_iter().flatten().filter(|(name, _)| *name != "metadata") {
+        if let Some(field) = merged.get_mut(name) {
+            restore(value, field);
+        }
     }
 }

@@ -3,8 +3,8 @@
 
 use serde_json::{Value, json};
 
-use konverge_core::{GroupVersion, Status};
-use konverge_schema::{check_restorable, check_types, prune};
+use konverge_core::{FieldError, FieldPath, GroupVersion, Status};
+use konverge_schema::{NullRules, check_restorable, check_types, kubernetes, prune};
 
 use super::WriteRequest;
 use crate::crd::check_embedded_types;
@@ -200,6 +200,19 @@ impl WriteRequest<'_> {
         prune(&schema.arena, schema.root, object, self.resource.null_rules())
     }
 
+    /// Reads an object of a built-in type that is acted on instead of being stored: refuses values of the wrong types, removes fields
+    /// that the type does not know, and reports them and those that were given more than once. Errors are those of decoding.
+    pub(crate) fn receive_typed(&self, ty: &str, sent: Decoded, warnings: &mut Vec<String>) -> Result<Value, String> {
+        let Decoded { mut value, duplicates } = sent;
+        let types = kubernetes();
+        let root = types.named(ty).expect("the table has the types of what subresources take");
+        check_types(types, root, &value).map_err(|why| why.to_string())?;
+        let unknown = prune(types, root, &mut value, NullRules::BuiltIn).into_iter();
+        let unknown = unknown.map(|path| format!("unknown field \"{path}\""));
+        self.report(duplicate_fields(&duplicates).chain(unknown), warnings)?;
+        Ok(value)
+    }
+
     /// Refuses, warns about or ignores what strict decoding found, by the request's `fieldValidation`.
     pub(super) fn report(&self, found: impl Iterator<Item = String>, warnings: &mut Vec<String>) -> Result<(), String> {
         let found: Vec<String> = found.take(MAX_STRICT_ERRORS).collect();
@@ -235,6 +248,18 @@ impl WriteRequest<'_> {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Refuses to change an object without the version that the change is for, if its kind asks for it.
+    pub(super) fn check_versioned(&self, name: &str, new: &Value) -> Result<(), Status> {
+        let unconditional = !self.resource.behaviour.update_needs_version || self.server.lenient_updates;
+        if unconditional || !meta::text(new, "resourceVersion").is_empty() {
+            return Ok(());
+        }
+        let path = FieldPath::new("metadata").child("resourceVersion");
+        let error = FieldError::invalid(path, 0.into(), "must be specified for an update");
+        // kube-apiserver names the resource in this error, and the kind in others.
+        Err(Status::invalid(&self.resource.group, &self.resource.plural, name, &[error]))
     }
 
     /// Refuses a write whose resourceVersion is not the current one.

@@ -43,6 +43,7 @@ impl WriteRequest<'_> {
             let before = scale::to_patch(object, self.resource, paths);
             let patched: Value = patch.apply(self.resource, &before, self.budget)?;
             let scaled = scale::set(object, &patched, self.resource, paths)?;
+            check_name_given(name, patched["metadata"]["name"].as_str().unwrap_or_default())?;
             let found = patch.strict_errors.iter().cloned().chain(scale::unknown_fields(&patched));
             self.report(found, warnings).map_err(|why| {
                 let error = FieldError::invalid(FieldPath::new("patch"), patched.to_string().into(), why);

@@ -16,7 +16,7 @@ use crate::env::rfc3339;
 use crate::resource::Resource;
 use crate::verb::Verb;
 use crate::work::{INLINE_STEPS, over_budget};
-use crate::{crd, gated_fields, meta, namespace, record, scale, validation, write_only};
+use crate::{assign, crd, gated_fields, meta, namespace, record, scale, validation, write_only};
 
 /// The largest object that is stored: what etcd takes in one request by default. An object that is too large here would be
 /// too large on a cluster, and every reader, watcher and cache has to hold whole objects.
@@ -94,6 +94,7 @@ impl WriteRequest<'_> {
         namespace::prepare(self.resource, old, new);
         crd::prepare(self.resource, self.subresource, old, new);
         gated_fields::drop_disabled(self.resource, old, new);
+        assign::prepare(self.resource, old, new);
     }
 
     /// Records the manager of the fields that the write changes.
@@ -102,6 +103,11 @@ impl WriteRequest<'_> {
             let now = rfc3339(self.server.env.now());
             self.field_manager(&now, &self.resource.not_written_through(self.subresource)).update(old, new);
         }
+    }
+
+    /// Records the manager of all fields of an object that the server itself makes.
+    pub(crate) fn own_fields(&self, new: &mut Value) {
+        self.track_managers(&FieldOwnership::Changed, None, new);
     }
 
     pub(super) fn field_manager<'w>(&'w self, now: &'w str, reset: &'w FieldSet) -> FieldManager<'w> {

@@ -226,7 +226,7 @@ async fn a_watch_has_an_event_when_it_begins_and_one_when_it_ends() {
     assert_eq!(stages(&audited.events().await), ["ResponseComplete 200"]);
     // One that fails has all three at once.
     audited.cluster.get(&format!("{CONFIG_MAPS}?watch=true&resourceVersion=x")).await;
-    assert_eq!(stages(&audited.events().await), ["RequestReceived -", "ResponseStarted 422", "ResponseComplete 422"]);
+    assert_eq!(stages(&audited.events().await), ["RequestReceived -", "ResponseStarted 500", "ResponseComplete 500"]);
 }
 
 #[tokio::test]

@@ -322,8 +322,8 @@ async fn queries_that_make_no_sense() {
             check_sane(&cluster.delete(&patch).await);
         }
     }
-    // Four namespaces, two priority classes, and the ConfigMap that was there before.
-    assert_eq!(keys(&cluster).len(), 7);
+    // Four namespaces, two priority classes, eight priority levels, eleven flow schemas, and the ConfigMap that was there before.
+    assert_eq!(keys(&cluster).len(), 26);
 }
 
 #[tokio::test]

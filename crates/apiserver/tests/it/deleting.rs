@@ -114,6 +114,65 @@ async fn propagation_policies() {
 }
 
 #[tokio::test]
+async fn a_body_replaces_the_options_of_the_query() {
+    let cluster = Cluster::new().await;
+    let one = format!("{CONFIG_MAPS}/a");
+    let make = async || cluster.post(CONFIG_MAPS, &config_map("a")).await.expect(201);
+    make().await;
+    for query in ["uid=other", "resourceVersion=1", "uid=other&dryRun=All"] {
+        cluster.delete(&format!("{one}?{query}")).await.fails(409, "Conflict");
+        cluster.delete(&format!("{CONFIG_MAPS}?{query}")).await.fails(409, "Conflict");
+    }
+    cluster.delete(&format!("{one}?dryRun=All")).await.expect(200);
+    cluster.get(&one).await.expect(200);
+    for query in ["dryRun=All", "dryRun=Some", "uid=other", "propagationPolicy=Foreground", "gracePeriodSeconds=x"] {
+        let gone = cluster.delete_with(&format!("{one}?{query}"), &json!({})).await.expect(200);
+        assert_eq!(gone["status"], "Success", "{query}");
+        cluster.get(&one).await.fails(404, "NotFound");
+        make().await;
+    }
+    cluster.delete_with(&one, &json!({"dryRun": ["All"]})).await.expect(200);
+    let foreground = json!({"propagationPolicy": "Foreground"});
+    let kept = cluster.delete_with(&format!("{one}?orphanDependents=true"), &foreground).await.expect(200);
+    assert_eq!(kept["metadata"]["finalizers"], json!(["foregroundDeletion"]));
+}
+
+#[tokio::test]
+async fn jobs_leave_their_pods_and_events_have_no_dependents() {
+    let cluster = Cluster::new().await;
+    let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
+    let job = json!({"metadata": {"name": "a"}, "spec": {"template": template}});
+    let labelled = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let controller = json!({"metadata": {"name": "a"}, "spec": {"selector": {"a": "b"}, "template": labelled}});
+    let (jobs, controllers) =
+        ("/apis/batch/v1/namespaces/default/jobs", "/api/v1/namespaces/default/replicationcontrollers");
+    for (path, object) in [(jobs, job), (controllers, controller)] {
+        for (options, given, expect) in [
+            (json!({}), json!([]), json!(["orphan"])),
+            (json!({"gracePeriodSeconds": 0}), json!([]), json!(["orphan"])),
+            (json!({"propagationPolicy": "Foreground"}), json!([]), json!(["foregroundDeletion"])),
+            (json!({"propagationPolicy": "Background"}), json!([]), Value::Null),
+            (json!({}), json!(["foregroundDeletion"]), json!(["foregroundDeletion"])),
+        ] {
+            let mut object = object.clone();
+            object["metadata"]["finalizers"] = given.clone();
+            cluster.post(path, &object).await.expect(201);
+            let one = format!("{path}/a");
+            let answer = cluster.delete_with(&one, &options).await.expect(200);
+            assert_eq!(answer["metadata"]["finalizers"], expect, "{path} {options} {given}");
+            if !expect.is_null() {
+                cluster.delete_with(&one, &json!({"propagationPolicy": "Background"})).await.expect(200);
+            }
+        }
+    }
+    let events = "/api/v1/namespaces/default/events";
+    let about = json!({"kind": "Pod", "namespace": "default", "name": "p"});
+    cluster.post(events, &json!({"metadata": {"name": "a"}, "involvedObject": about})).await.expect(201);
+    let gone = cluster.delete_with(&format!("{events}/a"), &json!({"propagationPolicy": "Orphan"})).await.expect(200);
+    assert_eq!(gone["status"], "Success");
+}
+
+#[tokio::test]
 async fn pods_that_run_take_their_time() {
     let cluster = Cluster::new().await;
     let path = format!("{PODS}/a");

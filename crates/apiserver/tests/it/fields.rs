@@ -77,6 +77,75 @@ async fn strictness() {
 }
 
 #[tokio::test]
+async fn strictness_of_what_is_acted_on_instead_of_stored() {
+    let cluster = Cluster::new().await;
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    cluster.post(accounts, &json!({"metadata": {"name": "a"}})).await.expect(201);
+    for name in ["bound", "oldest", "evicted"] {
+        cluster.post(PODS, &pod(name)).await.expect(201);
+    }
+    let binding = |name: &str| {
+        format!(
+            r#"{{"metadata":{{"name":"{name}"}},"target":{{"kind":"Node","name":"m","name":"n","zone":"z"}},"zzz":1}}"#
+        )
+    };
+    let eviction = r#"{"metadata":{"name":"evicted","name":"evicted","zone":"z"},"deleteOptions":{"grace":1}}"#;
+    let token = r#"{"spec":{"audiences":["a"],"audiences":["b"],"seconds":5}}"#;
+    for (path, body, kind, found) in [
+        (
+            format!("{PODS}/bound/binding"),
+            binding("bound"),
+            "Binding",
+            vec!["duplicate field \"target.name\"", "unknown field \"target.zone\"", "unknown field \"zzz\""],
+        ),
+        (
+            "/api/v1/namespaces/default/bindings".to_owned(),
+            binding("oldest"),
+            "Binding",
+            vec!["duplicate field \"target.name\"", "unknown field \"target.zone\"", "unknown field \"zzz\""],
+        ),
+        (
+            format!("{PODS}/evicted/eviction"),
+            eviction.to_owned(),
+            "Eviction",
+            vec![
+                "duplicate field \"metadata.name\"",
+                "unknown field \"deleteOptions.grace\"",
+                "unknown field \"metadata.zone\"",
+            ],
+        ),
+        (
+            format!("{accounts}/a/token"),
+            token.to_owned(),
+            "TokenRequest",
+            vec!["duplicate field \"spec.audiences\"", "unknown field \"spec.seconds\""],
+        ),
+    ] {
+        let ask = async |query: &str| {
+            let headers = [("content-type", "application/json")];
+            cluster.ask("POST", &format!("{path}{query}"), &headers, body.clone()).await
+        };
+        let message = ask("?fieldValidation=Strict").await.fails(400, "BadRequest");
+        let prefix = format!("{kind} in version \"v1\" cannot be handled as a {kind}: strict decoding error: ");
+        let told = message.strip_prefix(&prefix).unwrap_or_else(|| panic!("{message}"));
+        let mut told: Vec<&str> = told.split(", ").collect();
+        told.sort_unstable();
+        assert_eq!(told, found, "{path}");
+        let ignored = ask("?fieldValidation=Ignore&dryRun=All").await;
+        ignored.expect(201);
+        assert!(ignored.warnings().is_empty(), "{path}");
+        let warned = ask("").await;
+        warned.expect(201);
+        let mut told = warned.warnings();
+        told.sort_unstable();
+        let expect: Vec<String> = found.iter().map(|text| format!("\"{}\"", text.replace('"', "\\\""))).collect();
+        assert_eq!(told, expect, "{path}");
+    }
+    let bound = cluster.get(&format!("{PODS}/bound")).await.expect(200);
+    assert_eq!(bound["spec"]["nodeName"], "n", "the last one counts");
+}
+
+#[tokio::test]
 async fn keys_given_twice_in_yaml() {
     let cluster = Cluster::new().await;
     let yaml = "metadata:\n  name: NAME\ndata:\n  k: \"1\"\n  k: \"2\"\n";

@@ -49,6 +49,9 @@ async fn which_version_a_list_shows() {
         (format!("resourceVersion={second}&resourceVersionMatch=NotOlderThan&limit=10"), now, 3),
         ("resourceVersion=0&limit=10".into(), now, 3),
         ("limit=-1".into(), now, 3),
+        // From its cache, kube-apiserver gives no pages.
+        ("resourceVersion=0&limit=1".into(), now, 3),
+        ("resourceVersion=0&resourceVersionMatch=NotOlderThan&limit=1".into(), now, 3),
     ] {
         let answer = list(&cluster, &query).await.expect(200);
         assert_eq!((version(&answer), names(&answer).len()), (revision, count), "{query}");

@@ -25,6 +25,7 @@ mod workloads;
 
 mod fencing;
 mod fields;
+mod flow_control;
 mod gates;
 mod limits;
 mod negotiation;

@@ -420,3 +420,28 @@ async fn strict_decoding_of_patches_and_scales() {
         assert_eq!(cluster.get(path).await.expect(200), before, "{method} {path} {body}");
     }
 }
+
+#[tokio::test]
+async fn nulls_of_an_applied_custom_resource_are_validated() {
+    let cluster = Cluster::with_widgets().await;
+    cluster.post(WIDGETS, &widget("a")).await.expect(201);
+    let path = format!("{WIDGETS}/a?fieldManager=me&force=true");
+    let applied = |spec: Value| json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a"}, "spec": spec});
+    let message = cluster.patch(&path, APPLY, &applied(json!({"size": null}))).await.fails(422, "Invalid");
+    assert!(message.contains("spec.size in body must be of type integer: \"null\""), "{message}");
+    let defaulted = cluster.patch(&path, APPLY, &applied(json!({"size": 1, "color": null}))).await.expect(200);
+    assert_eq!(defaulted["spec"]["color"], "red");
+}
+
+#[tokio::test]
+async fn the_creator_of_a_daemon_set_manages_the_annotation_that_counts() {
+    let cluster = Cluster::new().await;
+    let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let set =
+        json!({"metadata": {"name": "a"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}});
+    let made = cluster.post("/apis/apps/v1/namespaces/default/daemonsets", &set).await.expect(201);
+    let annotation = "deprecated.daemonset.template.generation";
+    assert_eq!(made["metadata"]["annotations"], json!({annotation: "1"}));
+    let fields = &made["metadata"]["managedFields"][0]["fieldsV1"]["f:metadata"];
+    assert_eq!(*fields, json!({"f:annotations": {".": {}, format!("f:{annotation}"): {}}}));
+}

@@ -269,6 +269,69 @@ async fn ephemeral_containers_are_added() {
 }
 
 #[tokio::test]
+async fn app_armor_annotations_become_fields() {
+    let cluster = Cluster::new().await;
+    let key = "container.apparmor.security.beta.kubernetes.io/c";
+    let warning =
+        format!("metadata.annotations[{key}]: deprecated since v1.30; use the \\\"appArmorProfile\\\" field instead");
+    let ours = |profile: &str| json!({"type": "Localhost", "localhostProfile": profile});
+    for (name, annotation, of_pod, of_container, expect, warned) in [
+        ("a", "unconfined", Value::Null, Value::Null, json!({"type": "Unconfined"}), true),
+        ("b", "localhost/p", Value::Null, Value::Null, ours("p"), true),
+        ("c", "runtime/default", json!({"type": "RuntimeDefault"}), Value::Null, Value::Null, false),
+        ("d", "localhost/p", Value::Null, ours("p"), ours("p"), false),
+        ("e", "localhost/ p", Value::Null, Value::Null, Value::Null, true),
+    ] {
+        let mut object = pod(name);
+        object["metadata"]["annotations"] = json!({key: annotation});
+        object["spec"]["containers"][0]["name"] = "c".into();
+        for (place, profile) in [("/spec", of_pod), ("/spec/containers/0", of_container)] {
+            if !profile.is_null() {
+                object.pointer_mut(place).unwrap()["securityContext"] = json!({"appArmorProfile": profile});
+            }
+        }
+        let answer = cluster.post(PODS, &object).await;
+        let made = answer.expect(201);
+        assert_eq!(made["spec"]["containers"][0]["securityContext"]["appArmorProfile"], expect, "{name}");
+        let told = answer.warnings().iter().any(|told| *told == format!("\"{warning}\""));
+        assert_eq!(told, warned, "{name}: {:?}", answer.warnings());
+    }
+}
+
+#[tokio::test]
+async fn annotations_and_fields_about_security_match() {
+    let cluster = Cluster::new().await;
+    let (armor, seccomp) =
+        ("container.apparmor.security.beta.kubernetes.io/c", "container.seccomp.security.alpha.kubernetes.io/c");
+    let file = |name: &str| json!({"type": "Localhost", "localhostProfile": name});
+    for (annotation, value, field, profile, expect) in [
+        (armor, "unconfined", "appArmorProfile", json!({"type": "RuntimeDefault"}), "type: Forbidden: apparmor type"),
+        (armor, "localhost/a", "appArmorProfile", file("b"), "localhostProfile: Forbidden: apparmor profile"),
+        (seccomp, "unconfined", "seccompProfile", file("b"), "type: Forbidden: seccomp type"),
+        (seccomp, "localhost/a", "seccompProfile", file("b"), "localhostProfile: Forbidden: seccomp profile"),
+        (seccomp, "docker/default", "seccompProfile", json!({"type": "RuntimeDefault"}), ""),
+    ] {
+        let mut object = pod("a");
+        object["metadata"]["annotations"] = json!({annotation: value});
+        object["spec"]["containers"][0]["name"] = "c".into();
+        object["spec"]["containers"][0]["securityContext"] = json!({field: profile});
+        let answer = cluster.post(&format!("{PODS}?dryRun=All"), &object).await;
+        if expect.is_empty() {
+            answer.expect(201);
+            continue;
+        }
+        let message = answer.fails(422, "Invalid");
+        assert!(message.contains(&format!("spec.containers[0].securityContext.{field}.{expect}")), "{message}");
+        let template = json!({"metadata": {"name": "a"}, "template": object});
+        let message = cluster.post("/api/v1/namespaces/default/podtemplates", &template).await.fails(422, "Invalid");
+        assert!(
+            message.contains(&format!("template.spec.containers[0].securityContext.{field}.{expect}")),
+            "{message}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn the_oldest_way_to_bind_names_the_pod_in_the_body() {
     let cluster = Cluster::new().await;
     cluster.post(PODS, &pod("a")).await.expect(201);

@@ -468,3 +468,53 @@ async fn selectors_of_reviews_are_checked() {
         assert!(expect.is_empty() || message.contains(&format!("{place}{expect}")), "{message}");
     }
 }
+
+#[tokio::test]
+async fn a_review_that_is_refused_has_its_warnings() {
+    let cluster = Cluster::new().await;
+    let review = json!({"spec": {"resourceAttributes": {"verb": "get", "resource": "pods", "unknown": "x"}}});
+    let answer = cluster.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", &review).await;
+    answer.fails(422, "Invalid");
+    assert_eq!(answer.warnings(), ["\"unknown field \\\"spec.resourceAttributes.unknown\\\"\""]);
+}
+
+#[tokio::test]
+async fn reviews_say_what_of_a_selector_is_ignored() {
+    let cluster = cluster().await;
+    let of = |operator: &str, values: &[&str]| json!({"key": "a", "operator": operator, "values": values});
+    let requirements = |list: &[&Value]| json!({"requirements": list});
+    let (known, unknown, several) = (of("In", &["x"]), of("Newer", &["x"]), of("In", &["x", "y"]));
+    for (field, label, expect) in [
+        (Some(json!({"rawSelector": "a=b"})), Some(json!({"rawSelector": "a in (b)"})), None),
+        (Some(json!({"rawSelector": "==="})), None, Some("fieldSelector ignored due to parse error")),
+        (Some(requirements(&[&several])), None, Some("fieldSelector ignored due to parse error")),
+        (Some(requirements(&[&known, &unknown])), None, Some("fieldSelector partially ignored due to parse error")),
+        (None, Some(json!({"rawSelector": "a in ("})), Some("labelSelector ignored due to parse error")),
+        (None, Some(requirements(&[&several])), None),
+        (None, Some(requirements(&[&unknown, &known])), Some("labelSelector partially ignored due to parse error")),
+        (
+            Some(requirements(&[&unknown])),
+            Some(requirements(&[&unknown])),
+            Some(
+                "fieldSelector ignored due to parse error; spec.resourceAttributes.labelSelector ignored due to parse \
+                 error",
+            ),
+        ),
+    ] {
+        let mut asked = json!({"verb": "list", "resource": "pods"});
+        for (name, selector) in [("fieldSelector", field), ("labelSelector", label)] {
+            if let Some(selector) = selector {
+                asked[name] = selector;
+            }
+        }
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+            "spec": {"user": "alice", "resourceAttributes": asked},
+        });
+        let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+        let (code, answer) = ask(&cluster, ADMIN, "POST", path, &review).await;
+        assert_eq!(code, 201, "{answer}");
+        let expect = expect.map(|what| format!("spec.resourceAttributes.{what}"));
+        assert_eq!(answer["status"]["evaluationError"].as_str(), expect.as_deref(), "{review}");
+    }
+}

@@ -28,6 +28,58 @@ async fn which_kinds_may_be_replaced_without_their_version() {
 }
 
 #[tokio::test]
+async fn a_patch_cannot_take_the_version_away_where_a_kind_needs_it() {
+    let cluster = Cluster::with_widgets().await;
+    for (path, object, code) in [
+        (CONFIG_MAPS, config_map("a"), 200),
+        (WIDGETS, widget("a"), 422),
+        (LEASES, json!({"metadata": {"name": "a"}}), 422),
+    ] {
+        cluster.post(path, &object).await.expect(201);
+        let versionless = json!({"metadata": {"resourceVersion": null, "labels": {"a": "b"}}});
+        assert_eq!(cluster.patch(&format!("{path}/a"), MERGE, &versionless).await.code, code, "{path}");
+        let labelled = json!({"metadata": {"labels": {"a": "b"}}});
+        cluster.patch(&format!("{path}/a"), MERGE, &labelled).await.expect(200);
+    }
+}
+
+#[tokio::test]
+async fn an_empty_list_of_managed_fields_forgets_all_managers() {
+    let cluster = Cluster::new().await;
+    let made = cluster.post(CONFIG_MAPS, &config_map("a")).await.expect(201);
+    assert!(made["metadata"]["managedFields"].is_array());
+    let path = format!("{CONFIG_MAPS}/a");
+    let forgotten = cluster.patch(&path, MERGE, &json!({"metadata": {"managedFields": []}})).await.expect(200);
+    assert_eq!(forgotten["metadata"].get("managedFields"), None);
+}
+
+#[tokio::test]
+async fn an_empty_policy_for_families_is_none() {
+    let cluster = Cluster::new().await;
+    let services = "/api/v1/namespaces/default/services";
+    let service = |name: &str, policy: Value| json!({"metadata": {"name": name}, "spec": {"ports": [{"port": 80}], "ipFamilyPolicy": policy}});
+    let refused = cluster.post(services, &service("a", "".into())).await.fails(422, "Invalid");
+    assert!(refused.contains("spec.ipFamilyPolicy: Unsupported value: \"\""), "{refused}");
+    cluster.post(services, &service("a", Value::Null)).await.expect(201);
+    let (empty, none) = (json!({"spec": {"ipFamilyPolicy": ""}}), json!({"spec": {"ipFamilyPolicy": null}}));
+    let one = format!("{services}/a");
+    let refused = cluster.patch(&one, MERGE, &empty).await.fails(422, "Invalid");
+    assert!(refused.contains("spec.ipFamilyPolicy: Unsupported value: \"\""), "{refused}");
+    assert_eq!(cluster.patch(&one, MERGE, &none).await.expect(200)["spec"]["ipFamilyPolicy"], "SingleStack");
+}
+
+#[tokio::test]
+async fn finalizers_of_an_update_do_not_contradict_each_other() {
+    let cluster = Cluster::with_widgets().await;
+    for (path, object) in [(CONFIG_MAPS, config_map("a")), (WIDGETS, widget("a"))] {
+        cluster.post(path, &object).await.expect(201);
+        let both = json!({"metadata": {"finalizers": ["orphan", "foregroundDeletion"]}});
+        let message = cluster.patch(&format!("{path}/a"), MERGE, &both).await.fails(422, "Invalid");
+        assert!(message.ends_with("finalizer orphan and foregroundDeletion cannot be both set"), "{message}");
+    }
+}
+
+#[tokio::test]
 async fn what_an_update_cannot_change() {
     let cluster = Cluster::new().await;
     let made = cluster.post(CONFIG_MAPS, &config_map("a")).await.expect(201);
@@ -303,6 +355,23 @@ async fn scale() {
             "Scale.autoscaling \"a\" is invalid: spec.replicas: Invalid value: -1: must be greater than or equal to 0"
         );
         cluster.patch(&one, MERGE, &json!({"spec": {"replicas": "many"}})).await.fails(400, "BadRequest");
+        for (metadata, code, expect) in [
+            (json!({"labels": {"a": "b c"}}), 422, "metadata.labels: Invalid value: \"b c\""),
+            (json!({"finalizers": ["bad"]}), 422, "metadata.finalizers"),
+            (
+                json!({"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "", "uid": "u"}]}),
+                422,
+                "not be empty",
+            ),
+            (json!({"uid": "other"}), 409, "/scale"),
+            (json!({"name": null}), 400, "name must be provided"),
+            (json!({"labels": {"a": "b"}}), 200, ""),
+        ] {
+            let answer = cluster.patch(&one, MERGE, &json!({"metadata": metadata})).await;
+            assert_eq!(answer.code, code, "{metadata}: {}", answer.json());
+            let message = answer.json()["message"].as_str().unwrap_or_default().to_owned();
+            assert!(message.contains(expect), "{metadata}: {message}");
+        }
         cluster.get(&format!("{path}/nobody/scale")).await.fails(404, "NotFound");
         for (sent, expect) in [
             (json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "a"}}), "the kind in the data (Pod)"),

@@ -83,16 +83,28 @@ async fn options_that_make_no_sense() {
             ),
         ),
         (
-            "resourceVersion=abc",
-            "configmaps \"\" is invalid: resourceVersion: Invalid value: \"abc\": strconv.ParseUint: parsing \"abc\": \
-             invalid syntax"
-                .to_owned(),
+            "continue=x",
+            format!(
+                "{options}resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is provided"
+            ),
+        ),
+        (
+            "resourceVersion=0&continue=x",
+            format!(
+                "{options}resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is provided"
+            ),
         ),
     ] {
         let answer = cluster.get(&format!("{CONFIG_MAPS}?watch=true&{query}")).await;
         assert_eq!(answer.fails(422, "Invalid"), message, "{query}");
     }
     cluster.get(&format!("{CONFIG_MAPS}?watch=true&timeoutSeconds=soon")).await.fails(400, "BadRequest");
+    cluster.get(&format!("{CONFIG_MAPS}?watch=true&limit=few")).await.fails(400, "BadRequest");
+    let unreadable = cluster.get(&format!("{CONFIG_MAPS}?watch=true&resourceVersion=abc")).await.expect(500);
+    assert_eq!(
+        unreadable["message"],
+        "resourceVersion: Invalid value: \"abc\": strconv.ParseUint: parsing \"abc\": invalid syntax"
+    );
     cluster.get(&format!("{CONFIG_MAPS}?watch=true&fieldSelector=data%3Dx")).await.fails(400, "BadRequest");
     let future = format!(
         "{CONFIG_MAPS}?watch=true&resourceVersion=9000000000000000&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
@@ -486,6 +498,13 @@ async fn old_paths_of_watches() {
         cluster.get(other).await.fails(400, "BadRequest"),
         "fieldSelector metadata.name doesn't match requested name"
     );
+    let initial = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0";
+    assert_eq!(
+        cluster.get(&format!("/api/v1/watch/configmaps?{initial}")).await.fails(422, "Invalid"),
+        "ListOptions.meta.k8s.io \"\" is invalid: sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list"
+    );
+    let asked_twice = cluster.watch(&format!("/api/v1/watch/configmaps?watch=true&{initial}")).await.next_brief().await;
+    assert_eq!(asked_twice, "ADDED a");
     cluster.post("/api/v1/watch/namespaces/default/configmaps", &config_map("c")).await.fails(405, "MethodNotAllowed");
     assert_eq!(cluster.get("/api/v1/watch/namespaces/default/configmaps/b/status").await.code, 404);
 }

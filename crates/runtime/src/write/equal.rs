@@ -15,7 +15,7 @@ pub(crate) fn same(scalar: Scalar, live: &Value, want: &Value) -> bool {
             (Some(live), Some(want)) => live == want,
             _ => false,
         },
-        Scalar::Time => match (moment(live), moment(want)) {
+        Scalar::Time | Scalar::MicroTime => match (moment(live), moment(want)) {
             (Some(live), Some(want)) => live == want,
             _ => false,
         },

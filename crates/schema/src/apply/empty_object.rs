@@ -29,6 +29,12 @@ const ALWAYS_PRESENT: &[(&str, &str)] = &[
     ("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinitionStatus", "acceptedNames"),
 ];
 
+/// Required fields that Go leaves out if they are not set.
+const OMITTED: &[(&str, &str)] = &[
+    ("io.k8s.api.admissionregistration.v1.ValidatingAdmissionPolicyBindingSpec", "validationActions"),
+    ("io.k8s.api.networking.v1.IPAddressSpec", "parentRef"),
+];
+
 /// The empty object of a built-in kind. That of a custom resource is `{}`.
 /// The result depends only on the type, so callers can keep it.
 pub fn empty_object(arena: &Arena, ty: TypeId) -> Value {
@@ -36,11 +42,12 @@ pub fn empty_object(arena: &Arena, ty: TypeId) -> Value {
         Shape::Struct { fields, atomic: false, .. } => {
             let mut object = Map::new();
             for field in fields {
-                let present = field.required
+                let is_in = |table: &[(&str, &str)]| {
+                    table.iter().any(|(name, known)| **known == *field.name && arena.named(name) == Some(ty))
+                };
+                let present = field.required && !is_in(OMITTED)
                     || matches!(&*field.name, "metadata" | "spec" | "status")
-                    || ALWAYS_PRESENT
-                        .iter()
-                        .any(|(name, known)| **known == *field.name && arena.named(name) == Some(ty));
+                    || is_in(ALWAYS_PRESENT);
                 if present {
                     object.insert((*field.name).into(), empty_object(arena, field.ty));
                 }

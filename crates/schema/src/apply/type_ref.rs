@@ -228,7 +228,9 @@ fn scalar_problem(scalar: Scalar, value: &Value) -> Option<String> {
         Scalar::String | Scalar::Bytes => value.is_string(),
         Scalar::Int32 | Scalar::Int64 | Scalar::Number => value.is_number(),
         Scalar::Boolean => value.is_boolean(),
-        Scalar::Time | Scalar::Quantity | Scalar::IntOrString => !value.is_object() && !value.is_array(),
+        Scalar::Time | Scalar::MicroTime | Scalar::Quantity | Scalar::IntOrString => {
+            !value.is_object() && !value.is_array()
+        }
     };
     (!fits).then(|| match scalar {
         Scalar::String | Scalar::Bytes => {
@@ -238,7 +240,7 @@ fn scalar_problem(scalar: Scalar, value: &Value) -> Option<String> {
             format!("expected numeric (int or float), got {}", go_format::go_type_name(value))
         }
         Scalar::Boolean => format!("expected boolean, got &{{{}}}", go_format::plain(value)),
-        Scalar::Time | Scalar::Quantity | Scalar::IntOrString => {
+        Scalar::Time | Scalar::MicroTime | Scalar::Quantity | Scalar::IntOrString => {
             format!("expected any scalar, got &{{{}}}", go_format::plain(value))
         }
     })

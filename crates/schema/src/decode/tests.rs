@@ -208,6 +208,25 @@ fn quantities() {
 }
 
 #[test]
+fn moments_in_microseconds() {
+    let types = crate::kubernetes();
+    let lease = types.named("io.k8s.api.coordination.v1.Lease").unwrap();
+    let layout = "2006-01-02T15:04:05.000000Z07:00";
+    for (text, unread) in [
+        ("2024-01-02T03:04:05.123456Z", None),
+        ("2024-01-02T03:04:05.123456+02:00", None),
+        ("2024-01-02T03:04:05Z", Some(("Z", ".000000"))),
+        ("2024-01-02T03:04:05.123Z", Some((".123Z", ".000000"))),
+        ("2024-01-02T03:04:05.123456789Z", Some(("789Z", "Z07:00"))),
+    ] {
+        let got = check_types(types, lease, &json!({"spec": {"renewTime": text}})).map_err(|why| why.to_string());
+        let expect = unread
+            .map(|(rest, part)| format!("parsing time {text:?} as {layout:?}: cannot parse {rest:?} as {part:?}"));
+        assert_eq!(got.err(), expect);
+    }
+}
+
+#[test]
 fn moments() {
     let check = |text: &str, expect: &str| {
         let expect = if expect.is_empty() { String::new() } else { format!("parsing time {text:?}{expect}") };

@@ -1,8 +1,29 @@
 //! Checks RFC 3339 times as Go parses them. The error has the text of Go's parser.
 
+/// The digits of a fraction of a second that counts microseconds.
+const MICROSECONDS: usize = 6;
+
+/// How many digits follow the seconds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Precision {
+    Any,
+    /// Exactly six.
+    Microseconds,
+}
+
+impl Precision {
+    /// The layout of Go that has these digits.
+    fn layout(self) -> &'static str {
+        match self {
+            Self::Any => "2006-01-02T15:04:05Z07:00",
+            Self::Microseconds => "2006-01-02T15:04:05.000000Z07:00",
+        }
+    }
+}
+
 /// Checks a time such as `2024-01-02T03:04:05Z`.
-pub(super) fn check(text: &str) -> Result<(), String> {
-    let mut parser = Parser { text, rest: text };
+pub(super) fn check(text: &str, precision: Precision) -> Result<(), String> {
+    let mut parser = Parser { text, rest: text, precision };
     let year = parser.number("2006", 4)?;
     parser.literal("-")?;
     let month = parser.number("01", 2)?;
@@ -19,7 +40,7 @@ pub(super) fn check(text: &str) -> Result<(), String> {
         let value = parser.number(layout, 2)?;
         parser.within(value, 0..=59, name)?;
     }
-    parser.fraction();
+    parser.fraction()?;
     parser.zone()?;
     if !parser.rest.is_empty() {
         return Err(format!("parsing time {text:?}: extra text: {:?}", parser.rest));
@@ -37,6 +58,7 @@ pub(super) fn check(text: &str) -> Result<(), String> {
 struct Parser<'a> {
     text: &'a str,
     rest: &'a str,
+    precision: Precision,
 }
 
 impl Parser<'_> {
@@ -52,13 +74,18 @@ impl Parser<'_> {
         Ok(())
     }
 
-    fn fraction(&mut self) {
-        if let Some(after) = self.rest.strip_prefix(['.', ',']) {
-            let digits = after.bytes().take_while(u8::is_ascii_digit).count();
-            if digits > 0 {
-                self.rest = &after[digits..];
-            }
+    fn fraction(&mut self) -> Result<(), String> {
+        let after = self.rest.strip_prefix(['.', ',']);
+        let digits = after.map_or(0, |after| after.bytes().take_while(u8::is_ascii_digit).count());
+        let taken = match self.precision {
+            Precision::Any => digits,
+            Precision::Microseconds if digits >= MICROSECONDS => MICROSECONDS,
+            Precision::Microseconds => return Err(self.unreadable(".000000")),
+        };
+        if let Some(after) = after.filter(|_| taken > 0) {
+            self.rest = &after[taken..];
         }
+        Ok(())
     }
 
     fn zone(&mut self) -> Result<(), String> {
@@ -84,7 +111,7 @@ impl Parser<'_> {
     }
 
     fn unreadable(&self, layout: &str) -> String {
-        let (text, rest) = (self.text, self.rest);
-        format!("parsing time {text:?} as \"2006-01-02T15:04:05Z07:00\": cannot parse {rest:?} as {layout:?}")
+        let (text, rest, whole) = (self.text, self.rest, self.precision.layout());
+        format!("parsing time {text:?} as {whole:?}: cannot parse {rest:?} as {layout:?}")
     }
 }

@@ -169,6 +169,17 @@ fn node_ports_are_given() {
 }
 
 #[test]
+fn a_type_without_ports_drops_those_that_the_service_had() {
+    let port = |name: &str, number: u64| json!({"name": name, "port": 80, "nodePort": number});
+    let had = json!({"type": "NodePort", "ports": [port("a", 30500), port("b", 30501)]});
+    for (ports, expect) in [(json!([port("b", 30501)]), Value::Null), (json!([port("b", 30502)]), json!(30502))] {
+        let (old, mut new) = (json!({"spec": had}), json!({"spec": {"type": "ExternalName", "ports": ports}}));
+        carry_over(&old, &mut new);
+        assert_eq!(new["spec"]["ports"][0]["nodePort"], expect);
+    }
+}
+
+#[test]
 fn what_a_service_has_stays() {
     #[track_caller]
     fn check(old: &Value, new: Value, expect: Result<Value, &str>) {

@@ -29,7 +29,7 @@ pub(super) fn named(name: &str) -> Option<Function> {
 }
 
 /// Init containers, containers and ephemeral containers, each with its path, in the order of a cluster.
-fn containers<'v>(pod: &'v Value, path: &FieldPath) -> Vec<(&'v Value, FieldPath)> {
+pub(super) fn containers<'v>(pod: &'v Value, path: &FieldPath) -> Vec<(&'v Value, FieldPath)> {
     let lists = ["initContainers", "containers", "ephemeralContainers"];
     let all = lists.iter().flat_map(|name| {
         list(pod, name).iter().enumerate().map(|(index, container)| (container, path.child(name).index(index)))

@@ -59,6 +59,9 @@ async fn watches_end_with_it(setup: Setup) {
     definitions.delete("widgets.example.com", &DeleteParams::default()).await.unwrap();
     // A watch that does not end cleanly would be an error here.
     let events: Vec<_> = timeout(AT_MOST, events.try_collect()).await.expect("the watch should end").unwrap();
-    assert!(matches!(&events[..], [WatchEvent::Added(_), WatchEvent::Deleted(_)]), "{events:?}");
+    assert!(
+        matches!(&events[..], [WatchEvent::Added(_), WatchEvent::Bookmark(_), WatchEvent::Deleted(_)]),
+        "{events:?}"
+    );
     refused(widgets.watch(&WatchParams::default(), "0").await.map(drop), 404);
 }

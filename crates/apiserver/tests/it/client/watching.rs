@@ -102,6 +102,8 @@ async fn raw_watch(setup: Setup) {
     let version = maps.get("a").await.unwrap().resource_version().unwrap();
     let mut from_now = maps.watch(&WatchParams::default(), &version).await.unwrap().boxed();
     assert_eq!(told(&next(&mut from_zero).await.unwrap()), "added a");
+    // Here the objects end that were there at the begin.
+    assert!(matches!(next(&mut from_zero).await, Ok(WatchEvent::Bookmark(_))));
     make(&maps, "b").await;
     touch(&maps, "a", "2").await;
     maps.delete("b", &Default::default()).await.unwrap();
