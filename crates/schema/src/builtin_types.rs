@@ -389,7 +389,7 @@ mod tests {
             ("io.k8s.api.autoscaling.v1.Scale".into(), "spec.replicas", "Int32"),
             ("io.k8s.api.policy.v1.Eviction".into(), "deleteOptions.gracePeriodSeconds", "Int64"),
             ("io.k8s.api.authentication.v1.TokenRequest".into(), "spec.audiences", "list Atomic"),
-            ("io.k8s.api.coordination.v1.Lease".into(), "spec.renewTime", "Time"),
+            ("io.k8s.api.coordination.v1.Lease".into(), "spec.renewTime", "MicroTime"),
             (crd("CustomResourceDefinition"), "spec.names.plural", "String required"),
             (crd("JSONSchemaProps"), "properties.[].properties.[].not.maximum", "Number"),
             (crd("JSONSchemaProps"), "default", "Any"),
