@@ -19,23 +19,32 @@ async fn more_writes_than_slots() {
         }
         cluster.send(request.body(http_body_util::Full::from(config_map(name).to_string())).unwrap())
     };
-    // Polled in this order, on one thread: the first one waits for its fsync when the others come.
-    let (first, second, third, list) = tokio::join!(
-        biased;
-        create("first", None),
-        create("second", None),
-        create("third", Some(master)),
-        cluster.get(CONFIG_MAPS)
-    );
-    let codes = [first.status(), second.status(), third.status()].map(|code| code.as_u16());
-    assert_eq!(codes, [201, 429, 201]);
+    // Polled in this order, on one thread: the first one waits for its fsync when the others come. On a busy machine the disk may have been
+    // faster than this thread; then there was nothing to refuse, and they come again.
+    let mut turns = 0;
+    let (second, list) = loop {
+        turns += 1;
+        let name = |place: &str| format!("{place}-{turns}");
+        let (first, second, third, list) = tokio::join!(
+            biased;
+            create(&name("first"), None),
+            create(&name("second"), None),
+            create(&name("third"), Some(master.clone())),
+            cluster.get(CONFIG_MAPS)
+        );
+        let codes = [first.status(), second.status(), third.status()].map(|code| code.as_u16());
+        assert!(matches!(codes, [201, 201 | 429, 201]) && turns < 100, "{codes:?} in turn {turns}");
+        if codes[1] == 429 {
+            break (second, list);
+        }
+    };
     list.expect(200);
     assert_eq!(second.headers()["retry-after"], "1");
-    assert_eq!(create("second", None).await.status(), 201, "the slot is free again");
+    assert_eq!(create("late", None).await.status(), 201, "the slot is free again");
     let page = page(&cluster).await;
     let labels = "group=\"\",resource=\"configmaps\",scope=\"resource\",subresource=\"\",verb=\"POST\",version=\"v1\"";
     for (line, value) in [
-        (format!("apiserver_request_total{{code=\"201\",component=\"apiserver\",dry_run=\"\",{labels}}}"), 3),
+        (format!("apiserver_request_total{{code=\"201\",component=\"apiserver\",dry_run=\"\",{labels}}}"), 3 * turns),
         (format!("apiserver_request_total{{code=\"429\",component=\"apiserver\",dry_run=\"\",{labels}}}"), 1),
         (format!("apiserver_request_terminations_total{{code=\"429\",component=\"apiserver\",{labels}}}"), 1),
     ] {
