@@ -376,8 +376,8 @@ fn finish_node(map: &mut Map<String, Value>) {
     if map.get("default") == Some(&Value::Null) {
         map.remove("default");
     }
-    // An API server refuses null for an enum even if the field is nullable and the enum contains null. It removes nulls of
-    // fields that are not nullable, and an absent field is decoded as `None`.
+    // An API server refuses null for an enum even if the field is nullable and the enum contains null. Nulls are left out of what is applied,
+    // and an absent field is decoded as `None`.
     if map.get("nullable") == Some(&Value::Bool(true))
         && map.get("enum") != Some(&json!([null]))
         && let Some(Value::Array(values)) = map.get_mut("enum")

@@ -1,11 +1,11 @@
-//! A configuration that is ready to be applied. In: an object as the user wrote it. Out: the same object without the fields
-//! that only servers write, and with an annotation that holds its digest, which shows later whether it was applied last.
+//! A configuration that is ready to be applied. In: an object as the user wrote it. Out: the same object without nulls and without the
+//! fields that only servers write, and with an annotation that holds its digest, which shows later whether it was applied last.
 
 use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use konverge_core::{FieldError, FieldPath, ObjectKey};
+use konverge_core::{FieldError, FieldPath, ObjectKey, drop_nulls};
 use kube::core::ApiResource;
 use serde_json::{Map, Value, json};
 
@@ -48,13 +48,16 @@ impl Config {
         }
     }
 
-    /// Prepares an object: sets the type of `api`, and removes the status and the server's fields.
+    /// Prepares an object: sets the type of `api`, and removes nulls, the status and the server's fields.
     pub(super) fn new(
         api: &ApiResource,
         key: ObjectKey,
         mut object: Value,
         manager: &FieldManager,
     ) -> Result<Self, WriteError> {
+        // A Rust type writes null for what is absent. API servers drop nulls of what is created, and refuse those of what is applied where a
+        // custom resource may not have them, as for an enum or a number or text.
+        drop_nulls(&mut object);
         let Value::Object(fields) = &mut object else { return Err(not_an_object()) };
         fields.insert("apiVersion".into(), api.api_version.clone().into());
         fields.insert("kind".into(), api.kind.clone().into());

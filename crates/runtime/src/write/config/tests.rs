@@ -17,19 +17,19 @@ fn ready(api: &ApiResource, object: Value) -> Config {
 }
 
 #[test]
-fn what_only_servers_write_is_left_out() {
+fn nulls_and_what_only_servers_write_are_left_out() {
     let given = json!({
         "metadata": {
             "name": "c", "namespace": "n", "labels": {"a": "b"}, "uid": "u", "resourceVersion": "1", "generation": 1,
             "creationTimestamp": null, "managedFields": [], "annotations": {"applied.konverge.dev/m": "old", "x": "y"},
         },
-        "spec": {},
+        "spec": {"size": null, "parts": [{"size": null}, null]},
         "status": {"phase": "x"},
     });
     let config = ready(&api("example.com", "WebApp"), given);
     let digest = config.digest.clone();
     let expect = json!({
-        "apiVersion": "example.com/v1", "kind": "WebApp", "spec": {},
+        "apiVersion": "example.com/v1", "kind": "WebApp", "spec": {"parts": [{}, null]},
         "metadata": {
             "name": "c", "namespace": "n", "labels": {"a": "b"},
             "annotations": {"applied.konverge.dev/m": digest, "x": "y"},

@@ -11,9 +11,11 @@ pub(crate) async fn client() -> Client {
     Client::new(ApiServer::open(Options::default()).await.unwrap(), "default")
 }
 
-/// Applies `object` as an operator does, with unknown fields refused.
+/// Applies `object` as an operator does, without nulls, and with unknown fields refused.
 pub(crate) async fn apply<K: Kind>(client: &Client, object: &K) -> Result<K, String> {
-    let applied = apply_value::<K>(client, konverge::serde_json::to_value(object).unwrap()).await?;
+    let mut value = konverge::serde_json::to_value(object).unwrap();
+    konverge_core::drop_nulls(&mut value);
+    let applied = apply_value::<K>(client, value).await?;
     konverge::serde_json::from_value(applied).map_err(|error| error.to_string())
 }
 
