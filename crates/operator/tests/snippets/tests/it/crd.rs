@@ -367,8 +367,8 @@ async fn schemas_that_kubernetes_accepts() {
         case(
             "size",
             json!({ "type": "string", "enum": ["Large", "Small"] }),
-            json!(["Small", null]),
-            json!(["Medium"]),
+            json!(["Small"]),
+            json!(["Medium", null]),
         ),
         case(
             "plain",
