@@ -34,6 +34,9 @@ const MOST_LINES: usize = 2000;
 /// How many of them are shown.
 const LAST_WORDS: usize = 8;
 
+/// How long the output of one that has ended may take to be read.
+const READ_WITHIN: Duration = Duration::from_secs(5);
+
 /// How long it may take to end when it is asked to; a little longer than its own time for that.
 const STOP_WITHIN: Duration = Duration::from_secs(36);
 
@@ -47,7 +50,7 @@ pub(super) struct OperatorProcess {
     lifeline: Option<ChildStdin>,
     log: Arc<Mutex<Vec<String>>>,
     /// The tasks that read its output. They end with this value.
-    _readers: JoinSet<()>,
+    readers: JoinSet<()>,
     metrics: Option<Page>,
     readiness: Option<Page>,
 }
@@ -132,7 +135,7 @@ impl OperatorProcess {
             supervisor,
             lifeline,
             log,
-            _readers: readers,
+            readers,
             metrics: settings.metrics.listen().map(|_| page(metrics, &settings.metrics.path)),
             readiness: settings.health.listen().map(|_| page(health, &settings.health.readiness_path)),
         })
@@ -145,6 +148,9 @@ impl OperatorProcess {
         let mut last = "it does not answer".to_owned();
         while Instant::now() < deadline {
             if let Some(how) = self.ended() {
+                // What it said last may still be in its pipes. A program that it has started may keep them open.
+                let read = async { while self.readers.join_next().await.is_some() {} };
+                let _ = timeout(READ_WITHIN, read).await;
                 return Started::Ended { how, last_words: self.last_words() };
             }
             match readiness.get().await {
